@@ -1,0 +1,4 @@
+"""torchgate: check, package and serve PyTorch models behind their own gateway.
+
+Importing this package starts nothing and does not import torch.
+"""

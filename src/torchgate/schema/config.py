@@ -1,0 +1,126 @@
+"""Configuration objects: frozen data with defaults, no I/O.
+
+Every limit users can meet is a field here with its unit and reason; ``docs/reference/limits.md``
+lists them. The command line fills these objects now; a configuration file will fill the same ones.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of one listener. Each has its own cause code when exceeded."""
+
+    request_line_bytes: int = 16 * KIB  # 414; longest request line (method, target, version)
+    header_count: int = 100  # 431
+    header_bytes: int = 64 * KIB  # 431; all header lines together
+    body_bytes: int = 64 * MIB  # 413; after decompression too
+    decompression_ratio: int = 200  # 413; inflated size / compressed size above 1 MiB
+    connections: int = (
+        20_000  # accept, then 503, per gateway; lowered to what file descriptors allow
+    )
+    pipelined: int = 32  # requests of one connection in progress before reading pauses
+    header_timeout_s: float = 10.0  # 408; first byte of a request to the end of its headers
+    body_rate_bytes_s: int = (
+        1 * KIB
+    )  # 408; least mean rate of a body, after a grace of body_grace_s
+    body_grace_s: float = 10.0
+    idle_timeout_s: float = 75.0  # close; between requests of a kept-alive connection
+    total_timeout_s: float = (
+        300.0  # 408 or close; first byte of a request to the last of its answer
+    )
+    write_timeout_s: float = 30.0  # close; an answer of which the client takes nothing for so long
+    memory_budget_bytes: int = 1024 * MIB  # 503; request and answer bytes held by one gateway
+
+
+class CorsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Cross-origin access, off unless origins are named. ``*`` allows any origin."""
+
+    origins: tuple[str, ...] = ()
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """A small file the gateway answers from memory (the demo page).
+
+    Attributes:
+        path: Exact request path.
+        file: File to read once, when the gateway starts.
+        content_type: Its media type.
+    """
+
+    path: str
+    file: str
+    content_type: str
+
+
+class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Where clients connect."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    limits: Limits = Limits()
+    cors: CorsConfig = CorsConfig()
+    public_metrics: bool = False  # also answer /metrics here
+    pages: tuple[Page, ...] = ()
+    compress: bool = True
+
+
+class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The listener of ``/metrics``; port -1 switches it off, 0 takes any free one."""
+
+    host: str = "127.0.0.1"
+    port: int = 8002
+
+
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One model to serve.
+
+    Attributes:
+        name: Served name: letters, digits, ``._-``; at most 128.
+        target: ``path.py:name``, ``package.module:name``, a ``.pt2`` or a ``.pt`` file.
+        version: Version shown to Open Inference Protocol clients.
+        example: File with example inputs (.npz, .json, .safetensors), or empty.
+        weights: File with weights (.safetensors or a state dict), or empty.
+        replicas: Worker processes.
+        threads: Intra-op threads of each replica.
+        device: ``cpu`` or ``cuda:N``.
+        max_batch: Most rows in one call; 0 lets the worker decide from measurement.
+        timeout_s: A prediction's deadline when the client names none, and its upper bound.
+        queue_rows: Rows that may wait in one replica before new work is refused (503).
+        memory_limit_bytes: Resident memory at which a replica is replaced; 0 for no limit.
+        nonfinite: What a NaN or Inf in an output does: ``count`` or ``error``.
+        start_timeout_s: A replica that is not ready by then is replaced.
+    """
+
+    name: str
+    target: str
+    version: str = "1"
+    example: str = ""
+    weights: str = ""
+    replicas: int = 1
+    threads: int = 1
+    device: str = "cpu"
+    max_batch: int = 0
+    timeout_s: float = 30.0
+    queue_rows: int = 4096
+    memory_limit_bytes: int = 0
+    nonfinite: Literal["count", "error"] = "count"
+    start_timeout_s: float = 600.0
+
+
+class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything one ``torchgate serve`` runs."""
+
+    models: tuple[ModelConfig, ...]
+    listener: ListenerConfig = ListenerConfig()
+    metrics: MetricsConfig = MetricsConfig()
+    gateways: int = 1
+    access_log: str = "-"  # "-" is standard output, "off" none, else a file that is appended to
+    grace_s: float = 30.0  # SIGTERM: time for what was accepted to finish
+    work_dir: str = ""  # directory put first on sys.path of workers; empty is the current one
