@@ -105,7 +105,11 @@ class ResultMeta(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One parsed frame. ``meta`` and ``body`` are copies owned by the receiver."""
+    """One parsed frame. ``meta`` and ``body`` are copies owned by the receiver.
+
+    ``body_length`` is the size of the body wherever it stands; with `SHARED`, ``body`` holds its offset
+    in the arena as a little-endian u64.
+    """
 
     type: int
     flags: int
@@ -114,6 +118,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     request_id: bytes
     meta: bytes
     body: bytes
+    body_length: int
 
 
 class StatusMeta(msgspec.Struct, frozen=True, array_like=True):
@@ -191,6 +196,7 @@ class FrameReader:
                         bytes(view[offset + HEADER_SIZE : meta_at]),
                         bytes(view[meta_at:body_at]),
                         bytes(view[body_at:end]),
+                        n_body,
                     )
                 )
                 offset = end
