@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 
-import pytest
 
 from torchgate.observe.activity import (
     COMPUTE_LANE,
@@ -26,7 +25,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.pain("N24")
 def test_a_killed_writer_leaves_what_it_was_running() -> None:
     """SIGKILL in the middle of a call: the block still names the requests in it."""
     fd = create_activity()

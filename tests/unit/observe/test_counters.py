@@ -44,7 +44,6 @@ def test_bounds_are_inclusive() -> None:
     assert sample.values == (1.0, 2.0, 1.0, 6.6)
 
 
-@pytest.mark.pain("N22")
 def test_a_full_block_gives_the_spill_value() -> None:
     """Too many label values cost accuracy of the surplus, never an error in a request."""
     block = counters.CounterBlock(counters.create_block())

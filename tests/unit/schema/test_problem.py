@@ -10,7 +10,6 @@ from torchgate.errors import Cause, RequestError, TensorError
 from torchgate.schema.problem import STATUS, TITLE, oip_json, problem_json
 
 
-@pytest.mark.pain("N30")
 @pytest.mark.parametrize("cause", list(Cause))
 def test_every_cause_becomes_an_answer(cause: Cause) -> None:
     """A cause without status or title would be a bare 500 at three in the morning."""
@@ -25,7 +24,6 @@ def test_every_cause_becomes_an_answer(cause: Cause) -> None:
     assert str(cause) in json.loads(oip_json(RequestError(cause, "why"), "r1")[2])["error"]
 
 
-@pytest.mark.pain("T14")
 def test_a_tensor_error_names_input_expected_got_hint() -> None:
     """The same structured error in both protocols."""
     error = TensorError(
