@@ -2,3 +2,7 @@
 
 Importing this package starts nothing and does not import torch.
 """
+
+from torchgate.declare import model
+
+__all__ = ["model"]
