@@ -211,9 +211,8 @@ def _attach(obj: Any, declaration: Declaration) -> None:
         object.__setattr__(obj, _ATTRIBUTE, declaration)
 
 
-def _names(what: str, names: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(names, str):
-        names = (names,)
+def _names(what: str, given: Sequence[str]) -> tuple[str, ...]:
+    names: tuple[Any, ...] = (given,) if isinstance(given, str) else tuple(given)
     for name in names:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(
@@ -221,7 +220,7 @@ def _names(what: str, names: Sequence[str]) -> tuple[str, ...]:
             )
     if len(set(names)) != len(names):
         raise ValueError(f"torchgate.model({what}=...): a name occurs twice in {list(names)}")
-    return tuple(names)
+    return names
 
 
 def _keyed(what: str, value: Any, convert: Callable[[str, Any], _T]) -> dict[str, _T]:
@@ -271,9 +270,9 @@ def _pair(what: str, pair: Any) -> tuple[Any, Any]:
 
 def _shape(what: str, shape: Any) -> tuple[int | str, ...]:
     for size in shape:
-        legal = isinstance(size, str) and _NAME.fullmatch(size)
-        legal = legal or (isinstance(size, int) and not isinstance(size, bool) and size >= 0)
-        if not legal:
+        named = isinstance(size, str) and _NAME.fullmatch(size) is not None
+        fixed = isinstance(size, int) and not isinstance(size, bool) and size >= 0
+        if not named and not fixed:
             raise ValueError(
                 f"torchgate.model({what}): {size!r} is neither a size nor the name of a dimension"
             )

@@ -49,6 +49,25 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.datatype} [{', '.join(str(d) for d in self.shape)}]"
 
 
+class Dimension(msgspec.Struct, frozen=True, kw_only=True):
+    """A named dynamic dimension of the inputs, other than ``"batch"``.
+
+    Attributes:
+        name: Name as it stands in the shapes.
+        minimum: Smallest length; a smaller one is refused.
+        maximum: Largest length; a larger one is refused. 0 when none is known.
+        multiple: Every length is a multiple of this.
+        tried: Largest length the model was really called with before it was served. When a longer
+            one makes the model raise, that is the request's fault, not the model's.
+    """
+
+    name: str
+    minimum: int = 1
+    maximum: int = 0
+    multiple: int = 1
+    tried: int = 0
+
+
 class Batching(msgspec.Struct, frozen=True, kw_only=True):
     """Whether rows of several requests may be run together, and why (not).
 
@@ -71,6 +90,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
         platform: ``pytorch_eager``, ``pytorch_export`` or ``pytorch_torchscript``.
         inputs: Input tensors in ``forward``'s order.
         outputs: Output tensors.
+        dimensions: The named dynamic dimensions of the inputs with their bounds, without ``"batch"``.
         batching: How requests may be combined.
         decode_types: Media types that the model's own ``decode`` takes; empty when it has none.
         encodes: Whether the model's own ``encode`` makes the plain answer.
@@ -85,6 +105,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     batching: Batching
+    dimensions: tuple[Dimension, ...] = ()
     decode_types: tuple[str, ...] = ()
     encodes: bool = False
     encode_type: str = ""
