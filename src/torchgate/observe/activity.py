@@ -1,9 +1,9 @@
 """Activity block: what a worker is doing right now, readable by the supervisor even after its death.
 
-Shared memory made by the supervisor, one per incarnation of a worker. Each thread of the worker that runs the user's
-code owns one *lane*: before it calls that code it writes which requests it is about to run and when it began, and clears
-the lane afterwards. From it the supervisor tells a hang (a lane busy for many times the expected time), a dead I/O thread
-(stale heartbeat), and, after a crash, which requests were being executed.
+Shared memory made by the supervisor, one per incarnation of a worker. Each thread of the worker that runs the
+user's code owns one *lane*: before it calls that code it writes which requests it is about to run and when it began,
+and clears the lane afterwards. From it the supervisor tells a hang (a lane busy for many times the expected time), a
+dead I/O thread (stale heartbeat), and, after a crash, which requests were being executed.
 
 Layout: u64 heartbeat (CLOCK_MONOTONIC ns), u64 calls finished, then `LANES` lanes of
 ``u64 since_ns (0 = idle), u64 expected_ns, u64 count, count x u64 request id``.

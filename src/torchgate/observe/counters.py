@@ -5,9 +5,9 @@ of that child and reads it whenever somebody asks. The child adds with plain mem
 nothing lost when it is killed, and readable while it computes. One writer thread per value.
 
 Layout: a header (magic, number of names, bytes of names used), `MAX_VALUES` float64 values, then names. A name record
-is ``u8 kind, u32 first value, u16 number of values, u16 length`` and that many UTF-8 bytes: the metric's name and its label values,
-separated by U+001F. The count of names is written last, so a reader never sees half a record. A histogram is one
-record of ``len(bounds) + 2`` values: one per bucket (not cumulative), the overflow bucket, then the sum.
+is ``u8 kind, u32 first value, u16 number of values, u16 length`` and that many UTF-8 bytes: the metric's name and its
+label values, separated by U+001F. The count of names is written last, so a reader never sees half a record. A histogram
+is one record of ``len(bounds) + 2`` values: one per bucket (not cumulative), the overflow bucket, then the sum.
 """
 
 from __future__ import annotations

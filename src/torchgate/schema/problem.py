@@ -123,7 +123,10 @@ def problem_json(error: RequestError, request_id: str) -> tuple[int, str, bytes]
     return status, PROBLEM_TYPE, _encode(problem)
 
 
-def oip_json(error: RequestError, request_id: str) -> tuple[int, str, bytes]:
+def oip_json(
+    error: RequestError,
+    request_id: str,  # noqa: ARG001 - called in place of `problem_json`
+) -> tuple[int, str, bytes]:
     """Return status, media type and body of ``error`` as the Open Inference Protocol wants it.
 
     The text carries the cause in brackets, and for tensors what was expected and got.
