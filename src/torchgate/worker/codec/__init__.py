@@ -1,0 +1,20 @@
+"""Request bytes -> arrays, arrays -> answer bytes. The only place that knows how tensors are written.
+
+Reading order:
+
+- `codec`: one `Codec` per model; chooses by protocol and media type.
+- `decoded`: what a request is once read.
+- `plain`, `answer`: plain JSON, in and out.
+- `oip_request`, `oip_answer`: Open Inference Protocol v2, in and out, JSON and binary.
+- `bytes_tensor`: ``BYTES`` elements as binary data.
+- `media`: media types and ``Accept``.
+- `jsontext`, `elements`: the slow, patient reading that names what is wrong.
+- `assembly`, `ports`: names, shapes, types and ranges held against the signature.
+
+Nothing here imports torch unless a model has its own ``decode`` or ``encode``.
+"""
+
+from torchgate.worker.codec.codec import Codec
+from torchgate.worker.codec.decoded import Decoded
+
+__all__ = ["Codec", "Decoded"]

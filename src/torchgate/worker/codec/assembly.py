@@ -1,0 +1,168 @@
+"""Arrays of one request -> `Decoded`: names, shapes, rows and ranges checked against the signature.
+
+The one place all request forms go through, so that a tensor is held to the same contract however it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+from torchgate.errors import Cause, RequestError, TensorError
+from torchgate.schema.signature import BATCH, Signature
+from torchgate.worker.codec.decoded import AnswerForm, Decoded
+from torchgate.worker.codec.ports import Array, Port, shares_dimensions, show_shape
+
+MAX_SHOWN_NAMES = 16
+
+
+class Assembly:
+    """The inputs of one model.
+
+    Args:
+        signature: The model's contract.
+        max_rows: Most rows in one request.
+        lengths: Smallest and largest size of named dynamic dimensions, where known.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        max_rows: int,
+        lengths: Mapping[str, tuple[int, int]] | None = None,
+    ) -> None:
+        self.has_rows = signature.has_rows
+        self.ports = tuple(
+            Port(spec, self.has_rows, dict(lengths or {})) for spec in signature.inputs
+        )
+        self.names = tuple(port.name for port in self.ports)
+        self.by_name = {port.name: port for port in self.ports}
+        self._max_rows = max_rows
+        self._static_key = tuple(port.static for port in self.ports if port.static is not None)
+        self._is_static = len(self._static_key) == len(self.ports)
+        self._shared = shares_dimensions(signature.inputs) or (
+            not self.has_rows and sum(BATCH in spec.shape for spec in signature.inputs) > 1
+        )
+        self._ranged = any(port.ranged for port in self.ports)
+
+    def check_names(self, given: Iterable[str]) -> None:
+        """Check that exactly the model's inputs are there.
+
+        Raises:
+            TensorError: One is missing.
+            RequestError: One is unknown.
+        """
+        names = set(given)
+        for name in names:
+            if name not in self.by_name:
+                raise self.unknown_error(name)
+        for port in self.ports:
+            if port.name not in names:
+                raise port.error(
+                    f"Input {port.name!r} is missing.",
+                    "nothing",
+                    f"the model's inputs are {self._known()}",
+                    Cause.MISSING_INPUT,
+                )
+
+    def unknown_error(self, name: str) -> TensorError:
+        """Return the error for an input the model doesn't have."""
+        near = get_close_matches(name[:64], self.names, n=1)
+        return TensorError(
+            Cause.UNKNOWN_INPUT,
+            f"The model has no input {name[:64]!r}.",
+            input=name[:64],
+            expected=f"inputs {self._known()}",
+            got=f"input {name[:64]!r}",
+            hint=f"did you mean {near[0]!r}?" if near else "",
+        )
+
+    def _known(self) -> str:
+        shown = ", ".join(self.names[:MAX_SHOWN_NAMES])
+        return shown + ", ..." * (len(self.names) > MAX_SHOWN_NAMES)
+
+    def build(self, arrays: list[Array], single: bool, form: AnswerForm) -> Decoded:
+        """Check arrays, in the order of the inputs, and make the request of them.
+
+        Args:
+            arrays: One for each input; without the row axis when ``single``.
+            single: Whether the request is one row without the row axis.
+            form: How the answer is written.
+
+        Raises:
+            RequestError: A shape, the number of rows or an element is not what the model takes.
+        """
+        ports = self.ports
+        if single:
+            arrays = self._with_rows(arrays)
+        rows = 1
+        if self.has_rows:
+            rows = self._count_rows(arrays)
+        else:
+            for port, array in zip(ports, arrays, strict=True):
+                if not port.check_tail(array.shape):
+                    raise port.shape_error(array.shape)
+        if self._shared:
+            self._check_shared(arrays)
+        if self._ranged:
+            for port, array in zip(ports, arrays, strict=True):
+                port.check_range(array)
+        if self._is_static:
+            key: tuple[tuple[int, ...], ...] = self._static_key
+        elif self.has_rows:
+            key = tuple([array.shape[1:] for array in arrays])
+        else:
+            key = tuple([array.shape for array in arrays])
+        return Decoded(dict(zip(self.names, arrays, strict=True)), rows, key, form, single)
+
+    def _with_rows(self, arrays: list[Array]) -> list[Array]:
+        for port, array in zip(self.ports, arrays, strict=True):
+            if array.ndim != port.rank - 1:
+                if array.ndim == port.rank and port is not self.ports[0]:
+                    raise self._mixed_error(port, array)
+                raise port.shape_error(array.shape)
+        return [array[None] for array in arrays]
+
+    def _mixed_error(self, port: Port, array: Array) -> TensorError:
+        return port.error(
+            f"Input {self.names[0]!r} is one row without the row dimension, but input {port.name!r} "
+            "has the row dimension.",
+            f"{port.datatype} {show_shape(array.shape)}",
+            "give all inputs with the row dimension, or all without",
+        )
+
+    def _count_rows(self, arrays: list[Array]) -> int:
+        rows = -1
+        for port, array in zip(self.ports, arrays, strict=True):
+            shape = array.shape
+            if len(shape) != port.rank or not shape[0] or not port.check_tail(shape[1:]):
+                raise port.shape_error(shape)
+            if rows < 0:
+                rows = shape[0]
+            elif shape[0] != rows:
+                raise port.error(
+                    f"Input {port.name!r} has {shape[0]} rows, but {self.names[0]!r} has {rows}.",
+                    f"{port.datatype} {show_shape(shape)}",
+                    "all inputs of a request must have the same number of rows",
+                )
+        if rows > self._max_rows:
+            raise RequestError(
+                Cause.TOO_MANY_ROWS,
+                f"The request has {rows} rows; the model takes at most {self._max_rows} in one request: "
+                "send several.",
+            )
+        return rows
+
+    def _check_shared(self, arrays: list[Array]) -> None:
+        sizes: dict[str, tuple[int, str]] = {}
+        for port, array in zip(self.ports, arrays, strict=True):
+            for want, size in zip(port.spec.shape, array.shape, strict=True):
+                if not isinstance(want, str):
+                    continue
+                first, name = sizes.setdefault(want, (size, port.name))
+                if size != first:
+                    raise port.error(
+                        f"Dimension {want!r} is {size} in input {port.name!r}, but {first} in {name!r}.",
+                        f"{port.datatype} {show_shape(array.shape)}",
+                        f"dimensions named {want!r} must agree",
+                    )

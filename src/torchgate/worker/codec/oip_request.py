@@ -1,0 +1,436 @@
+"""Open Inference Protocol v2 request bodies (REST, with Triton's binary tensor data extension) -> `Decoded`.
+
+Sources: kserve/open-inference-protocol ``specification/protocol/inference_rest.md`` for the JSON,
+triton-inference-server/server ``docs/protocol/extension_binary_data.md`` for tensors as bytes after it. Tensors as bytes are
+views of the body: nothing is copied. Parameters this module doesn't know are ignored, as the protocol wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from torchgate.errors import Cause, RequestError, TensorError
+from torchgate.schema.datatypes import Datatype
+from torchgate.worker.codec.assembly import Assembly
+from torchgate.worker.codec.bytes_tensor import unpack_bytes
+from torchgate.worker.codec.decoded import AnswerForm, Decoded, OutputWish
+from torchgate.worker.codec.elements import array_from_leaves, flatten
+from torchgate.worker.codec.jsontext import json_error, read_json, refuse_duplicates
+from torchgate.worker.codec.plain import MISFITS, list_reader
+from torchgate.worker.codec.ports import (
+    DTYPE,
+    Array,
+    Port,
+    is_lossless,
+    json_element,
+    nested,
+    show_shape,
+    widen,
+)
+
+Parameters = dict[str, Any]
+Body = bytes | memoryview
+
+MAX_RANK = 64  # a shape longer than this is refused before it is looked at
+_SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
+_SHARED_MEMORY = ("shared_memory_region", "shared_memory_byte_size", "shared_memory_offset")
+
+
+class _Input(msgspec.Struct, gc=False):
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: Parameters | None = None
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Output(msgspec.Struct, gc=False):
+    name: str
+    parameters: Parameters | None = None
+
+
+class _Request(msgspec.Struct, gc=False):
+    inputs: list[_Input]
+    id: str | msgspec.UnsetType = msgspec.UNSET
+    parameters: Parameters | None = None
+    outputs: list[_Output] | None = None
+
+
+_decode_request = msgspec.json.Decoder(_Request).decode
+
+
+class OipReader:
+    """Reads Open Inference Protocol bodies of one model.
+
+    Args:
+        assembly: The model's inputs, compiled.
+        outputs: Names of the model's outputs.
+    """
+
+    def __init__(self, assembly: Assembly, outputs: tuple[str, ...]) -> None:
+        self._assembly = assembly
+        self._ports = assembly.ports
+        self._by_name = assembly.by_name
+        self._outputs = frozenset(outputs)
+        self._output_names = outputs
+        self._decoders: dict[tuple[str, int], Callable[[msgspec.Raw], Any]] = {}
+        self._lists = {port.name: list_reader(port.dtype) for port in self._ports}
+        for port in self._ports:
+            if port.datatype not in (Datatype.BF16, Datatype.BYTES):
+                for depth in {1, port.rank} - {0}:
+                    kind = nested(json_element(port.datatype), depth)
+                    self._decoders[port.name, depth] = msgspec.json.Decoder(kind).decode
+
+    def read(self, body: Body, json_length: int) -> Decoded:
+        """Read one body.
+
+        Args:
+            body: The whole body; tensors sent as bytes are returned as views of it.
+            json_length: Bytes of JSON at its start; -1 when all of it is JSON.
+
+        Raises:
+            RequestError: Not the protocol, or not what the model takes.
+        """
+        if json_length == 0:
+            return self._read_raw(body)
+        if json_length > len(body):
+            raise RequestError(
+                Cause.BAD_HEADER,
+                f"Inference-Header-Content-Length is {json_length}, but the body has only {len(body)} bytes.",
+            )
+        if json_length < 0 or json_length == len(body):
+            head, tail = bytes(body), None
+        else:
+            view = memoryview(body)
+            head, tail = bytes(view[:json_length]), view[json_length:]
+        request = self._parse(head)
+        arrays = self._arrays(request.inputs, tail)
+        decoded = self._assembly.build(arrays, False, AnswerForm.OIP)
+        self._apply(decoded, request)
+        return decoded
+
+    def _parse(self, head: bytes) -> _Request:
+        try:
+            request = _decode_request(head)
+        except msgspec.ValidationError as error:
+            read_json(head)  # not JSON at all is said in its own words
+            raise RequestError(
+                Cause.BAD_REQUEST,
+                f"The body is not an Open Inference Protocol request: {str(error)[:200]}.",
+            ) from None
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise json_error(head, error) from None
+        return request
+
+    # --- tensors -----------------------------------------------------------------------------------
+
+    def _arrays(self, inputs: list[_Input], tail: memoryview | None) -> list[Array]:
+        found: dict[str, Array] = {}
+        at = 0
+        for tensor in inputs:
+            port = self._by_name.get(tensor.name)
+            if port is None:
+                raise self._assembly.unknown_error(tensor.name)
+            if tensor.name in found:
+                raise port.error(f"Input {port.name!r} is given twice.", "the same name twice")
+            shape = self._shape(port, tensor)
+            size = self._binary_size(port, tensor)
+            if size is None:
+                found[port.name] = self._from_json(port, tensor, shape)
+                continue
+            left = 0 if tail is None else len(tail) - at
+            if tail is None or size > left:
+                raise port.error(
+                    f"Input {port.name!r} announces {size} bytes of binary data, but {left} are left in the body.",
+                    f"{left} bytes",
+                    "check Inference-Header-Content-Length and binary_data_size",
+                )
+            found[port.name] = self._from_binary(port, tensor, shape, tail[at : at + size])
+            at += size
+        if tail is not None and at != len(tail):
+            raise RequestError(
+                Cause.BAD_REQUEST,
+                f"{len(tail) - at} bytes follow the JSON that no input claims with binary_data_size.",
+            )
+        if len(found) != len(self._ports):
+            self._assembly.check_names(found)
+        return [found[port.name] for port in self._ports]
+
+    def _shape(self, port: Port, tensor: _Input) -> tuple[int, ...]:
+        shape = tensor.shape
+        if len(shape) > MAX_RANK:
+            raise port.error(
+                f"Input {port.name!r} has a shape of {len(shape)} dimensions.", show_shape(shape)
+            )
+        for size in shape:
+            if not 0 <= size < 1 << 63:
+                raise port.error(
+                    f"Input {port.name!r} has the impossible size {show_shape([size])[1:-1]} in its shape.",
+                    show_shape(shape),
+                )
+        return tuple(shape)
+
+    def _binary_size(self, port: Port, tensor: _Input) -> int | None:
+        parameters = tensor.parameters
+        if parameters is None:
+            return None
+        for name in _SHARED_MEMORY:
+            if name in parameters:
+                raise RequestError(
+                    Cause.BAD_REQUEST,
+                    f"Input {port.name!r} asks for {name}; shared memory of clients is not supported: send the data.",
+                )
+        size = parameters.get("binary_data_size")
+        if size is None:
+            return None
+        if type(size) is not int or size < 0:
+            raise port.error(
+                f"binary_data_size of input {port.name!r} is not a whole number of bytes.",
+                f"binary_data_size {str(size)[:40]}",
+            )
+        if tensor.data is not msgspec.UNSET:
+            raise port.error(
+                f"Input {port.name!r} has both data and binary_data_size.",
+                "both",
+                "send one of them",
+            )
+        return size
+
+    def _datatype(self, port: Port, tensor: _Input) -> Datatype:
+        datatype = Datatype.__members__.get(tensor.datatype)
+        if datatype is None:
+            raise port.error(
+                f"Input {port.name!r} has the unknown datatype {tensor.datatype[:24]!r}.",
+                f"{tensor.datatype[:24]} {show_shape(tensor.shape)}",
+                f"the datatypes are {', '.join(Datatype)}",
+            )
+        return datatype
+
+    def _type_error(self, port: Port, datatype: Datatype, shape: tuple[int, ...]) -> TensorError:
+        hint = "convert it on the client's side: nothing is cast where a value could change"
+        if datatype is Datatype.FP64 and port.datatype is Datatype.FP32:
+            hint = "numpy makes float64 by default: send array.astype(numpy.float32) as FP32"
+        return port.error(
+            f"Input {port.name!r} is {port.datatype}, not {datatype}.",
+            f"{datatype} {show_shape(shape)}",
+            hint,
+        )
+
+    def _from_json(self, port: Port, tensor: _Input, shape: tuple[int, ...]) -> Array:
+        if tensor.datatype != port.datatype:
+            datatype = self._datatype(port, tensor)
+            if not _json_compatible(datatype, port.datatype):
+                raise self._type_error(port, datatype, shape)
+        raw = tensor.data
+        if raw is msgspec.UNSET:
+            raise port.error(
+                f"Input {port.name!r} has no data.",
+                "neither data nor binary_data_size",
+                cause=Cause.MISSING_INPUT,
+            )
+        array = self._typed(port, raw, shape)
+        if array is not None:
+            return array
+        given, leaves = flatten(port, read_json(bytes(raw)))
+        count = _product(shape)
+        if count != len(leaves):
+            raise self._count_error(port, shape, count, len(leaves))
+        if len(given) != 1 and given != shape:
+            raise port.error(
+                f"The data of input {port.name!r} is nested as {show_shape(given)}, but its shape says "
+                f"{show_shape(shape)}.",
+                f"data nested as {show_shape(given)}",
+                "send it flat in row-major order, or nested as the shape says",
+            )
+        return array_from_leaves(port, leaves, given).reshape(shape)
+
+    def _typed(self, port: Port, raw: msgspec.Raw, shape: tuple[int, ...]) -> Array | None:
+        """Read flat or fully nested data in C; None when it doesn't fit, for the patient way to say why."""
+        depth = 1
+        start = bytes(memoryview(raw)[:64])
+        if start[1:].lstrip()[:1] == b"[":
+            depth = port.rank
+        decode = self._decoders.get((port.name, depth))
+        if decode is None:
+            return None
+        try:
+            array = self._lists[port.name](decode(raw))
+        except MISFITS:
+            return None
+        if array.shape == shape:
+            return array
+        if depth == 1 and array.ndim == 1 and array.size == _product(shape):
+            return array.reshape(shape)
+        return None
+
+    def _count_error(self, port: Port, shape: tuple[int, ...], want: int, got: int) -> TensorError:
+        return port.error(
+            f"Input {port.name!r} has the shape {show_shape(shape)}, which is {_big(want)} elements, "
+            f"but {got} are given.",
+            f"{got} elements",
+        )
+
+    def _from_binary(
+        self, port: Port, tensor: _Input, shape: tuple[int, ...], data: memoryview
+    ) -> Array:
+        datatype = port.datatype
+        if tensor.datatype != datatype:
+            datatype = self._datatype(port, tensor)
+            if not is_lossless(datatype, port.datatype):
+                raise self._type_error(port, datatype, shape)
+        count = _product(shape)
+        if datatype is Datatype.BYTES:
+            return unpack_bytes(port, data, count, shape)
+        if count * datatype.itemsize != len(data):
+            raise port.error(
+                f"Input {port.name!r} has {len(data)} bytes of binary data, but {datatype} "
+                f"{show_shape(shape)} takes {_big(count * datatype.itemsize)}.",
+                f"{len(data)} bytes",
+            )
+        if datatype is Datatype.BOOL:
+            array = _binary_bools(port, data)
+        else:
+            array = np.frombuffer(data, DTYPE[datatype])
+        return widen(array.reshape(shape), datatype, port.datatype)
+
+    def _read_raw(self, body: Body) -> Decoded:
+        """Read a body without JSON: the bytes of the only input (Triton's raw binary request)."""
+        if len(self._ports) != 1:
+            raise RequestError(
+                Cause.BAD_REQUEST,
+                f"A body of binary data alone needs a model with one input; this one has {len(self._ports)}.",
+            )
+        port = self._ports[0]
+        if port.datatype is Datatype.BYTES:
+            array = np.empty(1, np.object_)
+            array[0] = bytes(body)
+            return self._assembly.build([array.reshape((1,) * port.rank)], False, AnswerForm.OIP)
+        shape = self._raw_shape(port, len(body))
+        tensor = _Input(name=port.name, shape=list(shape), datatype=port.datatype)
+        array = self._from_binary(port, tensor, shape, memoryview(body))
+        decoded = self._assembly.build([array], False, AnswerForm.OIP)
+        decoded.binary = True
+        return decoded
+
+    def _raw_shape(self, port: Port, size: int) -> tuple[int, ...]:
+        """The shape with its one unknown size found from the bytes."""
+        fixed = [d for d in port.spec.shape if isinstance(d, int)]
+        unknown = port.rank - len(fixed)
+        block = _product(tuple(fixed)) * port.datatype.itemsize
+        if unknown > 1:
+            raise port.error(
+                f"Input {port.name!r} has {unknown} dimensions of unknown size: a body of binary data alone "
+                "does not tell them.",
+                f"{size} bytes",
+                "send the JSON part with the shape",
+            )
+        if unknown == 0 or block == 0:
+            return tuple(fixed)
+        if size % block:
+            raise port.error(
+                f"Input {port.name!r} takes a multiple of {block} bytes, not {size}.",
+                f"{size} bytes",
+            )
+        return tuple(d if isinstance(d, int) else size // block for d in port.spec.shape)
+
+    # --- parameters --------------------------------------------------------------------------------
+
+    def _apply(self, decoded: Decoded, request: _Request) -> None:
+        if request.id is not msgspec.UNSET:
+            decoded.id = msgspec.json.encode(request.id)
+        parameters = request.parameters
+        if parameters:
+            self._apply_parameters(decoded, parameters)
+        if request.outputs:
+            decoded.wishes = self._wishes(request.outputs, decoded.binary)
+
+    def _apply_parameters(self, decoded: Decoded, parameters: Parameters) -> None:
+        for name in _SEQUENCE:
+            if parameters.get(name):
+                raise RequestError(
+                    Cause.BAD_REQUEST,
+                    f"The parameter {name} asks for a stateful sequence; the models served here keep no state "
+                    "between requests.",
+                )
+        decoded.binary = _flag(parameters, "binary_data_output", "The request")
+        timeout = parameters.get("timeout")
+        if timeout is not None:
+            if type(timeout) is not int or not 0 <= timeout < 1 << 62:
+                raise RequestError(
+                    Cause.BAD_REQUEST,
+                    "The parameter timeout is not a whole number of microseconds.",
+                )
+            decoded.timeout_us = timeout
+
+    def _wishes(self, outputs: list[_Output], binary: bool) -> tuple[OutputWish, ...]:
+        wishes: list[OutputWish] = []
+        seen: set[str] = set()
+        for output in outputs:
+            name = output.name
+            if name not in self._outputs:
+                known = ", ".join(self._output_names[:16])
+                raise RequestError(
+                    Cause.UNKNOWN_OUTPUT,
+                    f"The model has no output {name[:64]!r}; its outputs are {known}.",
+                )
+            if name in seen:
+                raise RequestError(Cause.BAD_REQUEST, f"Output {name!r} is asked for twice.")
+            seen.add(name)
+            parameters = output.parameters or {}
+            for key in ("classification", *_SHARED_MEMORY):
+                if parameters.get(key):
+                    raise RequestError(
+                        Cause.BAD_REQUEST,
+                        f"Output {name!r} asks for {key}, which is not supported: take the whole tensor.",
+                    )
+            wants = _flag(parameters, "binary_data", f"Output {name!r}", binary)
+            wishes.append(OutputWish(name, wants))
+        return tuple(wishes)
+
+
+def _flag(parameters: Parameters, name: str, where: str, default: bool = False) -> bool:
+    value = parameters.get(name, default)
+    if not isinstance(value, bool):
+        raise RequestError(
+            Cause.BAD_REQUEST, f"{where} has a {name} that is neither true nor false."
+        )
+    return value
+
+
+def _json_compatible(given: Datatype, wanted: Datatype) -> bool:
+    """Return whether JSON data declared as ``given`` may be read as ``wanted``.
+
+    JSON has one kind of number, whose value is checked against ``wanted`` anyway; so the declared width does not
+    matter, only the kind.
+    """
+    if wanted.is_float:
+        return given.is_float or given.is_integer
+    if wanted.is_integer:
+        return given.is_integer
+    return given is wanted
+
+
+def _binary_bools(port: Port, data: memoryview) -> Array:
+    values = np.frombuffer(data, np.uint8)
+    if values.size and int(values.max()) > 1:
+        raise port.error(
+            f"Input {port.name!r} is BOOL, but its binary data holds other bytes than 0 and 1.",
+            f"byte {int(values.max())}",
+        )
+    return values.view(np.bool_)
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    """Exact product: Python integers don't overflow, and `MAX_RANK` bounds their size."""
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def _big(count: int) -> str:
+    return str(count) if count < 10**18 else "more than 10^18"

@@ -1,0 +1,160 @@
+"""Plain JSON request bodies -> `Decoded`.
+
+``{"x": [...]}`` by input name, or a bare value when there is one input; one row without the row axis or
+several with it. Two typed decoders per model, one for each form, check every element in C; a peek at the first
+brackets chooses between them. What neither takes is read once more by `jsontext` and `elements`, which either find the
+mistake or a rarer spelling that loses nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from torchgate.errors import Cause, RequestError
+from torchgate.schema.datatypes import Datatype
+from torchgate.worker.codec.assembly import Assembly
+from torchgate.worker.codec.decoded import AnswerForm, Decoded
+from torchgate.worker.codec.elements import array_from_json
+from torchgate.worker.codec.jsontext import kind_of, read_json, refuse_duplicates
+from torchgate.worker.codec.ports import Array, Port, Port, json_element, nested
+
+# The first key of an object and the brackets its value opens with; or those of a bare value.
+_PEEK = re.compile(rb'\s*(?:\{\s*"([^"\\]*)"\s*:\s*)?((?:\[\s*){0,64})')
+
+# What typed decoders and numpy raise for a body they don't take; it is then read slowly, to say why.
+MISFITS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
+
+
+def list_reader(dtype: np.dtype[Any]) -> Callable[[Any], Array]:
+    """Return what makes an array of ``dtype`` from lists whose elements were checked.
+
+    It raises ValueError for ragged lists and OverflowError for integers beyond 64 bits.
+    """
+    array = np.array
+
+    def read(value: Any) -> Array:
+        return array(value, dtype)
+
+    return read
+
+
+class PlainReader:
+    """Reads plain JSON bodies of one model.
+
+    Args:
+        assembly: The model's inputs, compiled.
+    """
+
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly = assembly
+        self._ports = assembly.ports
+        self._only = self._ports[0] if len(self._ports) == 1 else None
+        self._quotes = 2 * len(self._ports)
+        self._ranks = {port.name.encode(): port.rank for port in self._ports}
+        self._has_rows = assembly.has_rows
+        self._fields = tuple(f"f{i}" for i in range(len(self._ports)))
+        self._readers = tuple(
+            (list_reader(port.dtype), field)
+            for port, field in zip(self._ports, self._fields, strict=True)
+        )
+        # BF16 and BYTES have no typed fast path: their elements need a conversion anyway.
+        self._typed = all(
+            port.datatype not in (Datatype.BYTES, Datatype.BF16) for port in self._ports
+        )
+        self._object = {False: self._object_decoder(False), True: self._object_decoder(True)}
+        self._bare = {False: self._bare_decoder(False), True: self._bare_decoder(True)}
+
+    def _type(self, port: Port, single: bool) -> Any:
+        return nested(json_element(port.datatype), port.rank - 1 if single else port.rank)
+
+    def _object_decoder(self, single: bool) -> Callable[[bytes], Any] | None:
+        if not self._typed or (single and not self._assembly.has_rows):
+            return None
+        record = msgspec.defstruct(
+            "Inputs",
+            [
+                (field, self._type(port, single))
+                for field, port in zip(self._fields, self._ports, strict=True)
+            ],
+            rename={
+                field: port.name for field, port in zip(self._fields, self._ports, strict=True)
+            },
+            forbid_unknown_fields=True,
+            gc=False,
+        )
+        return msgspec.json.Decoder(record).decode
+
+    def _bare_decoder(self, single: bool) -> Callable[[bytes], Any] | None:
+        if self._only is None or not self._typed or (single and not self._assembly.has_rows):
+            return None
+        return msgspec.json.Decoder(self._type(self._only, single)).decode
+
+    def read(self, body: bytes, form: AnswerForm) -> Decoded:
+        """Read one body.
+
+        Raises:
+            RequestError: Not JSON, or not what the model takes.
+        """
+        found = _PEEK.match(body)
+        assert found is not None  # the pattern matches the empty string
+        key, brackets = found.groups()
+        depth = brackets.count(b"[")
+        arrays: list[Array] | None = None
+        single = False
+        if key is None:
+            if self._only is not None:
+                single = self._has_rows and depth < self._only.rank
+                arrays = self._read_bare(body, single)
+        elif body.count(b'"') == self._quotes and key in self._ranks:
+            # As many quotes as the keys have: none can be there twice, and no element is a string.
+            single = self._has_rows and depth < self._ranks[key]
+            arrays = self._read_object(body, single)
+        if arrays is None:
+            arrays = self._read_slowly(body)
+            single = self._has_rows and arrays[0].ndim == self._ports[0].rank - 1
+        return self._assembly.build(arrays, single, form)
+
+    def _read_object(self, body: bytes, single: bool) -> list[Array] | None:
+        decode = self._object[single]
+        if decode is None:
+            return None
+        try:
+            record = decode(body)
+            return [read(getattr(record, field)) for read, field in self._readers]
+        except MISFITS:
+            return None
+
+    def _read_bare(self, body: bytes, single: bool) -> list[Array] | None:
+        decode = self._bare[single]
+        if decode is None:
+            return None
+        try:
+            return [self._readers[0][0](decode(body))]
+        except MISFITS:
+            return None
+
+    def _read_slowly(self, body: bytes) -> list[Array]:
+        value = read_json(body)
+        if isinstance(value, dict):
+            if body.count(b'"') != self._quotes:
+                refuse_duplicates(body)
+            self._assembly.check_names(value)
+            values = [value[port.name] for port in self._ports]
+        elif self._only is not None:
+            values = [value]
+        else:
+            raise self._not_an_object(value)
+        return [array_from_json(port, item) for port, item in zip(self._ports, values, strict=True)]
+
+    def _not_an_object(self, value: Any) -> RequestError:
+        names = ", ".join(port.name for port in self._ports[:8])
+        return RequestError(
+            Cause.BAD_REQUEST,
+            f"The model has {len(self._ports)} inputs ({names}): send an object with one key for each, "
+            f"not {kind_of(value)}.",
+        )
