@@ -1,0 +1,15 @@
+"""The gateway's side of a model: which replica runs a prediction, and what becomes of it when one dies.
+
+Read in this order:
+
+- `service`: what the HTTP handlers and the control link talk to; one object per gateway.
+- `prediction`: one request and its life.
+- `dispatch`: one per model: choose a replica, park, replay, the SOLO lane. Decisions only, no I/O.
+- `admission`: may this be accepted now, and by whom.
+- `deadlines`: who is overdue, without a timer per request.
+- `replica`: one incarnation of a worker as this gateway sees it.
+- `channel`: frames on the socket to a worker, large bodies in the arena.
+- `meters`: the model's values in the counter block.
+
+Never imports torch, and knows of HTTP only what a `torchgate.wire.frames.ResultMeta` holds.
+"""

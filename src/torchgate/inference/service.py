@@ -1,0 +1,241 @@
+"""All models of one gateway: what handlers submit to, and what the control link reports to.
+
+One `InferenceService` per gateway process. Everything runs on the gateway's loop; nothing here blocks or waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import random
+import socket
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from torchgate.clock import Clock
+from torchgate.errors import Cause, RequestError
+from torchgate.inference.channel import Channel
+from torchgate.inference.dispatch import Dispatcher, error_answer
+from torchgate.inference.meters import ModelMeters
+from torchgate.inference.prediction import Answer, Prediction
+from torchgate.inference.replica import Replica
+from torchgate.link.arena import ArenaWriter
+from torchgate.observe.counters import CounterBlock
+from torchgate.schema.config import ModelConfig
+from torchgate.schema.messages import AttachReplica, ModelReady, ReplicaChanged, ReplicaState
+from torchgate.schema.signature import Signature
+from torchgate.wire.frames import Frame
+
+_COUNTER_BITS = 48  # of a request id; the gateway's number stands above them
+
+
+class ModelReadiness(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a model can be asked, and why not.
+
+    Attributes:
+        name: Served name.
+        state: ``ready``, ``starting``, ``unavailable`` (it was ready; a replica is being replaced) or ``failed``.
+        ready: Replicas that are loaded, warmed and answering this gateway.
+        wanted: Replicas configured.
+        reason: One sentence, empty when all are ready.
+    """
+
+    name: str
+    state: str
+    ready: int
+    wanted: int
+    reason: str = ""
+
+
+class ServiceStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What one gateway holds now.
+
+    Attributes:
+        open: Predictions not yet answered.
+        parked: Of these, waiting for a replica.
+        suspects: Of these, waiting for the SOLO lane.
+        unknown_results: Answers that nobody had asked for; a sign of an error of ours.
+    """
+
+    open: int
+    parked: int
+    suspects: int
+    unknown_results: int
+
+
+class InferenceService:
+    """Predictions of all models of one gateway.
+
+    Args:
+        gateway: Number of the gateway, below 65536.
+        models: Models served.
+        block: The gateway's counter block.
+        clock: Monotonic time.
+        loop: The gateway's loop.
+    """
+
+    def __init__(
+        self,
+        gateway: int,
+        models: Sequence[ModelConfig],
+        block: CounterBlock,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._clock = clock
+        self._now_ns = clock.now_ns
+        self._loop = loop
+        # A gateway that is started again must not reuse the ids that its predecessor left with workers.
+        start = (clock.now_ns() // 1000) & ((1 << (_COUNTER_BITS - 1)) - 1)
+        next_id = itertools.count((gateway << _COUNTER_BITS) | start).__next__
+        self._models = {
+            config.name: Dispatcher(
+                config, ModelMeters(block, config.name), next_id, random.randrange
+            )
+            for config in models
+        }
+        self._signatures: dict[str, Signature] = {}
+
+    # --- handlers -----------------------------------------------------------------------------
+
+    def submit(self, prediction: Prediction) -> None:
+        """Run a prediction; its ``answer`` is called exactly once, possibly before this returns."""
+        dispatcher = self._models.get(prediction.model)
+        if dispatcher is None:
+            error = RequestError(Cause.UNKNOWN_MODEL, f"No model {prediction.model!r} is served.")
+            meta, body = error_answer(error, prediction.meta, prediction.request_id)
+            prediction.answer(prediction, meta, body, 0, 0)
+            return
+        dispatcher.submit(prediction, self._now_ns())
+
+    def cancel(self, prediction: Prediction) -> None:
+        """Forget a prediction: its client has gone. ``answer`` is not called afterwards."""
+        dispatcher = self._models.get(prediction.model)
+        if dispatcher is not None:
+            dispatcher.cancel(prediction)
+
+    def now_ns(self) -> int:
+        """Return the time that deadlines are set by."""
+        return self._now_ns()
+
+    def signature(self, model: str) -> Signature | None:
+        """Return the signature of a model once one of its replicas has been ready."""
+        return self._signatures.get(model)
+
+    def is_ready(self, model: str) -> bool:
+        """Return whether a replica of the model is loaded, warmed and answering."""
+        dispatcher = self._models.get(model)
+        return dispatcher is not None and bool(dispatcher.ready)
+
+    def readiness(self) -> list[ModelReadiness]:
+        """Return the readiness of every model."""
+        return [self._readiness(dispatcher) for dispatcher in self._models.values()]
+
+    # --- control link -------------------------------------------------------------------------
+
+    def attach(self, message: AttachReplica, sock_fd: int, arena_fd: int) -> None:
+        """Open the link to a replica that was started; both descriptors are owned from here on.
+
+        Raises:
+            ValueError: The model is not configured.
+        """
+        sock = socket.socket(fileno=sock_fd)
+        dispatcher = self._models.get(message.model)
+        if dispatcher is None:
+            sock.close()
+            os.close(arena_fd)
+            raise ValueError(f"replica of a model that is not configured: {message.model!r}")
+        channel = Channel(sock, ArenaWriter(arena_fd), self._loop)
+        replica = Replica(message.model, message.replica, message.incarnation, channel)
+        now_ns = self._now_ns
+
+        def on_frames(frames: Sequence[Frame]) -> None:
+            dispatcher.on_frames(replica, frames, now_ns())
+
+        def on_closed(_reason: str) -> None:
+            dispatcher.on_cut(replica, now_ns())
+
+        channel.open(on_frames, on_closed)
+        dispatcher.attach(replica, now_ns())
+
+    def on_ready(self, message: ModelReady) -> None:
+        """A replica is loaded and warmed."""
+        self._signatures[message.model] = message.signature
+        dispatcher = self._models.get(message.model)
+        if dispatcher is not None:
+            dispatcher.on_loaded(
+                message.replica,
+                message.incarnation,
+                message.row_us,
+                message.batch_us,
+                self._now_ns(),
+            )
+
+    def on_replica_changed(self, message: ReplicaChanged) -> None:
+        """A replica changed state."""
+        dispatcher = self._models.get(message.model)
+        if dispatcher is None:
+            return
+        if message.state is ReplicaState.LOST:
+            replica = dispatcher.replicas.get((message.replica, message.incarnation))
+            if replica is not None and isinstance(replica.link, Channel):
+                replica.link.drain()  # answers that it still gave count
+        dispatcher.on_changed(message, self._now_ns())
+
+    def tick(self, now_ns: int) -> None:
+        """Look at deadlines and write the gauges; to be called every 50 ms."""
+        unix_s = time.time()  # noqa: TID251 - shown to people as the time of the last inference
+        for dispatcher in self._models.values():
+            dispatcher.tick(now_ns)
+            dispatcher.gauges(unix_s)
+
+    @property
+    def open_predictions(self) -> int:
+        """Predictions not yet answered."""
+        return sum(len(dispatcher.open) for dispatcher in self._models.values())
+
+    def statistics(self) -> ServiceStatistics:
+        """Return what this gateway holds now."""
+        models = self._models.values()
+        return ServiceStatistics(
+            open=self.open_predictions,
+            parked=sum(len(dispatcher.parked) for dispatcher in models),
+            suspects=sum(len(dispatcher.suspects) for dispatcher in models),
+            unknown_results=sum(dispatcher.unknown_results for dispatcher in models),
+        )
+
+    def close(self) -> None:
+        """Close every link; what is still open is not answered."""
+        for dispatcher in self._models.values():
+            for replica in dispatcher.replicas.values():
+                replica.link.close()
+
+    def _readiness(self, dispatcher: Dispatcher) -> ModelReadiness:
+        config = dispatcher.config
+        n_ready = len(dispatcher.ready)
+        reasons = []
+        for number, slot in dispatcher.slots.items():
+            if any(replica.number == number for replica in dispatcher.ready):
+                continue
+            cause = slot.changed.cause if slot.changed is not None else None
+            said = ReplicaState.STARTING if slot.state is ReplicaState.READY else slot.state
+            reasons.append(f"replica {number} is {said}" + (f" ({cause})" if cause else ""))
+        if n_ready:
+            state = "ready"
+        elif all(slot.state is ReplicaState.FAILED for slot in dispatcher.slots.values()):
+            state = "failed"
+        else:
+            state = "unavailable" if config.name in self._signatures else "starting"
+        return ModelReadiness(
+            name=config.name,
+            state=state,
+            ready=n_ready,
+            wanted=config.replicas,
+            reason="; ".join(reasons),
+        )
+
+
+__all__ = ["Answer", "InferenceService", "ModelReadiness", "Prediction", "ServiceStatistics"]
