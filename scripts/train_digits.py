@@ -54,8 +54,12 @@ def vary(images: Tensor) -> Tensor:
     cos, sin = torch.cos(angle), torch.sin(angle)
     matrix = torch.stack(
         [
-            torch.stack([wide * cos, wide * (slant * cos - sin), torch.empty(rows).uniform_(-0.2, 0.2)], 1),
-            torch.stack([tall * sin, tall * (slant * sin + cos), torch.empty(rows).uniform_(-0.1, 0.1)], 1),
+            torch.stack(
+                [wide * cos, wide * (slant * cos - sin), torch.empty(rows).uniform_(-0.2, 0.2)], 1
+            ),
+            torch.stack(
+                [tall * sin, tall * (slant * sin + cos), torch.empty(rows).uniform_(-0.1, 0.1)], 1
+            ),
         ],
         dim=1,
     )

@@ -15,28 +15,40 @@ MIB = 1024 * KIB
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one listener. Each has its own cause code when exceeded."""
+    """Bounds of one listener. Each has its own cause code when exceeded.
 
-    request_line_bytes: int = 16 * KIB  # 414; longest request line (method, target, version)
-    header_count: int = 100  # 431
-    header_bytes: int = 64 * KIB  # 431; all header lines together
-    body_bytes: int = 64 * MIB  # 413; after decompression too
-    decompression_ratio: int = 200  # 413; inflated size / compressed size above 1 MiB
-    connections: int = (
-        20_000  # accept, then 503, per gateway; lowered to what file descriptors allow
-    )
-    pipelined: int = 32  # requests of one connection in progress before reading pauses
-    header_timeout_s: float = 10.0  # 408; first byte of a request to the end of its headers
-    body_rate_bytes_s: int = (
-        1 * KIB
-    )  # 408; least mean rate of a body, after a grace of body_grace_s
+    Attributes:
+        request_line_bytes: 414; longest request line: method, target and version.
+        header_count: 431; most header lines of a request.
+        header_bytes: 431; all header lines together.
+        body_bytes: 413; a request body, after decompression too.
+        decompression_ratio: 413; inflated size by compressed size, judged above 1 MiB.
+        connections: 503; open connections of one gateway, lowered to what file descriptors allow. One
+            more is accepted, told why, and closed.
+        pipelined: none; requests of one connection in progress before reading from it pauses.
+        header_timeout_s: 408; first byte of a request to the end of its headers.
+        body_rate_bytes_s: 408; least mean rate of a body, once ``body_grace_s`` has passed.
+        body_grace_s: none; time for which the rate of a body is not judged.
+        idle_timeout_s: close; between the requests of a kept-alive connection.
+        total_timeout_s: 408 or close; first byte of a request to the last one of its answer.
+        write_timeout_s: close; an answer of which the client takes nothing for so long.
+        memory_budget_bytes: 503; request and answer bytes held by one gateway.
+    """
+
+    request_line_bytes: int = 16 * KIB
+    header_count: int = 100
+    header_bytes: int = 64 * KIB
+    body_bytes: int = 64 * MIB
+    decompression_ratio: int = 200
+    connections: int = 20_000
+    pipelined: int = 32
+    header_timeout_s: float = 10.0
+    body_rate_bytes_s: int = 1 * KIB
     body_grace_s: float = 10.0
-    idle_timeout_s: float = 75.0  # close; between requests of a kept-alive connection
-    total_timeout_s: float = (
-        300.0  # 408 or close; first byte of a request to the last of its answer
-    )
-    write_timeout_s: float = 30.0  # close; an answer of which the client takes nothing for so long
-    memory_budget_bytes: int = 1024 * MIB  # 503; request and answer bytes held by one gateway
+    idle_timeout_s: float = 75.0
+    total_timeout_s: float = 300.0
+    write_timeout_s: float = 30.0
+    memory_budget_bytes: int = 1024 * MIB
 
 
 class CorsConfig(msgspec.Struct, frozen=True, kw_only=True):
