@@ -5,6 +5,7 @@
     TorchgateError
     ├── ConfigError          what the user typed or wrote: exit code 2, one readable message
     │   └── ModelLoadError   the model can't be found, built, fed or run: exit code 3
+    │       └── ModelImportError   the user's code can't be imported
     ├── RequestError         what a client sent, or what became of its request: an HTTP answer
     │   └── TensorError      one tensor of a request is wrong: adds input, expected, got, hint
     └── ProtocolError        a peer broke framing (HTTP or frames): the connection is closed
@@ -108,6 +109,10 @@ class ModelLoadError(ConfigError):
     def __init__(self, what: str, hint: str = "", detail: str = "") -> None:
         super().__init__(what, hint)
         self.detail = detail
+
+
+class ModelImportError(ModelLoadError):
+    """The user's own code, or something it imports, raised while it was imported."""
 
 
 class RequestError(TorchgateError):

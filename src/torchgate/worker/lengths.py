@@ -1,0 +1,310 @@
+"""Which dimensions besides the rows may vary, how far, and which outputs vary with them.
+
+Found by calling the model with one row and other lengths. A dimension is dynamic only when the model
+takes one more (or twice as many) and answers with finite, non-empty outputs of the same rank. Two
+dimensions share a name when they only vary together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from torchgate.schema.signature import BATCH, Dimension
+from torchgate.worker.call import Call
+
+BOUNDS_BUDGET_S = 0.12
+"""Time for finding how far the dynamic dimensions reach; what isn't known by then stays open."""
+
+FINDING_LIMIT_S = 5.0
+"""Time after which no further dimension is tried; such a model is too slow to be asked more."""
+
+LONGEST = 4096
+"""Longest length that is tried."""
+
+MOST_ELEMENTS = 4 * 1024 * 1024
+"""Most elements of one input that are tried, so that trying can't exhaust the memory."""
+
+_MULTIPLES = (2, 4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Slot:
+    """One dimension of one input."""
+
+    input: str
+    axis: int
+
+
+@dataclass(slots=True)
+class _Dynamic:
+    """Slots that vary together."""
+
+    slots: tuple[Slot, ...]
+    length: int
+    step: int  # lengths length + k * step are accepted, as far as tried
+    name: str = ""
+    minimum: int = 1
+    maximum: int = 0
+    tried: int = 0
+    outputs: dict[Slot, bool] = field(default_factory=dict)  # output dimension -> equals the length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shapes:
+    """Shapes with named dimensions.
+
+    Attributes:
+        inputs: Shape of each input.
+        outputs: Shape of each output.
+        dimensions: Bounds of the named ones.
+    """
+
+    inputs: dict[str, tuple[int | str, ...]]
+    outputs: dict[str, tuple[int | str, ...]]
+    dimensions: tuple[Dimension, ...]
+
+
+def find_shapes(
+    call: Call,
+    example: Mapping[str, torch.Tensor],
+    *,
+    has_rows: bool,
+    fixed: Iterable[str] = (),
+) -> Shapes:
+    """Find the shapes of inputs and outputs.
+
+    Args:
+        call: The model.
+        example: One row (with the row dimension), or the whole example when there are no rows.
+        has_rows: Whether the leading dimension of every input and output counts rows.
+        fixed: Inputs whose shape is declared, so that nothing is tried with them.
+    """
+    search = _Search(call, dict(example), first_axis=1 if has_rows else 0)
+    found = search.find(frozenset(fixed))
+    _name(found, example, has_rows=has_rows)
+    inputs = {name: _shape(tensor, has_rows) for name, tensor in example.items()}
+    outputs = {name: _shape(tensor, has_rows) for name, tensor in search.base.items()}
+    for dynamic in found:
+        for slot in dynamic.slots:
+            inputs[slot.input][slot.axis] = dynamic.name
+        for slot, equal in dynamic.outputs.items():
+            name = dynamic.name if equal else f"{slot.input}_dim{slot.axis}"
+            outputs[slot.input][slot.axis] = name
+    return Shapes(
+        inputs={name: tuple(shape) for name, shape in inputs.items()},
+        outputs={name: tuple(shape) for name, shape in outputs.items()},
+        dimensions=tuple(
+            Dimension(
+                name=d.name, minimum=d.minimum, maximum=d.maximum, multiple=d.step, tried=d.tried
+            )
+            for d in found
+        ),
+    )
+
+
+def _shape(tensor: torch.Tensor, has_rows: bool) -> list[int | str]:  # noqa: FBT001
+    sizes: list[int | str] = list(tensor.shape)
+    if has_rows:
+        sizes[0] = BATCH
+    return sizes
+
+
+class _Search:
+    """The calls with other lengths."""
+
+    def __init__(self, call: Call, example: dict[str, torch.Tensor], first_axis: int) -> None:
+        self._call = call
+        self._example = example
+        self._first_axis = first_axis
+        self._started = time.monotonic()
+        self.base = call.run(example)
+        self._finite = {name: _all_finite(tensor) for name, tensor in self.base.items()}
+
+    def find(self, fixed: frozenset[str]) -> list[_Dynamic]:
+        slots = [
+            Slot(name, axis)
+            for name, tensor in self._example.items()
+            if name not in fixed
+            for axis in range(self._first_axis, tensor.dim())
+            if tensor.shape[axis]
+        ]
+        found = self._independent(slots)
+        if len(found) > 1 and not self._all_together(found):
+            found = []
+        left = [s for s in slots if not any(s in d.slots for d in found)]
+        found += self._grouped(left)
+        deadline = time.monotonic() + BOUNDS_BUDGET_S
+        for dynamic in found:
+            self._bound(dynamic, deadline)
+        return found
+
+    def _independent(self, slots: list[Slot]) -> list[_Dynamic]:
+        return [found for slot in slots if (found := self._vary((slot,)))]
+
+    def _grouped(self, slots: list[Slot]) -> list[_Dynamic]:
+        """Find slots of equal size that vary together: same axis of several inputs first."""
+        found: list[_Dynamic] = []
+        keys: tuple[Callable[[Slot], tuple[int, ...]], ...] = (
+            lambda slot: (self._size(slot), slot.axis),
+            lambda slot: (self._size(slot),),
+        )
+        for key in keys:
+            groups: dict[tuple[int, ...], list[Slot]] = {}
+            for slot in slots:
+                if not any(slot in dynamic.slots for dynamic in found):
+                    groups.setdefault(key(slot), []).append(slot)
+            for group in groups.values():
+                if len(group) > 1 and (dynamic := self._vary(tuple(group))):
+                    found.append(dynamic)
+        return found
+
+    def _all_together(self, found: list[_Dynamic]) -> bool:
+        """Whether all vary at once, each by another amount; if not, they depend on each other."""
+        lengths = {
+            slot: dynamic.length + dynamic.step * (place + 1)
+            for place, dynamic in enumerate(found)
+            for slot in dynamic.slots
+        }
+        return self._try(lengths) is not None
+
+    def _vary(self, slots: tuple[Slot, ...]) -> _Dynamic | None:
+        if time.monotonic() - self._started > FINDING_LIMIT_S:
+            return None
+        length = self._size(slots[0])
+        for more in (length + 1, 2 * length):
+            outputs = self._try(dict.fromkeys(slots, more))
+            if outputs is not None:
+                dynamic = _Dynamic(slots, length, 1 if more == length + 1 else length)
+                dynamic.tried = more
+                self._note(dynamic, more, outputs)
+                if more != length + 1:
+                    dynamic.step = self._step(dynamic)
+                return dynamic
+        return None
+
+    def _step(self, dynamic: _Dynamic) -> int:
+        for step in _MULTIPLES:
+            if dynamic.length % step == 0 and self._works(dynamic, dynamic.length + step):
+                return step
+        return dynamic.length
+
+    def _bound(self, dynamic: _Dynamic, deadline: float) -> None:
+        step = dynamic.step
+        dynamic.minimum = self._bisect(dynamic, dynamic.length, step, deadline)
+        reached, length, took = dynamic.tried, 2 * dynamic.length, 0.0
+        while length <= LONGEST and time.monotonic() + 4 * took < deadline:
+            if self._elements(dynamic, length) > MOST_ELEMENTS:
+                break
+            started = time.monotonic()
+            if not self._works(dynamic, length):
+                dynamic.maximum = reached = self._bisect(dynamic, reached, length, deadline)
+                break
+            took = time.monotonic() - started
+            reached = max(reached, length)
+            length *= 2
+        dynamic.tried = reached
+
+    def _bisect(self, dynamic: _Dynamic, good: int, bad: int, deadline: float) -> int:
+        """Return the length nearest to ``bad`` that works; ``bad`` itself is tried when it is least."""
+        step = dynamic.step
+        if bad < good and self._works(dynamic, bad):
+            return bad
+        while abs(good - bad) > step and time.monotonic() < deadline:
+            middle = (good + bad) // 2 // step * step
+            if middle in {good, bad}:
+                break
+            if self._works(dynamic, middle):
+                good = middle
+            else:
+                bad = middle
+        return good
+
+    def _works(self, dynamic: _Dynamic, length: int) -> bool:
+        outputs = self._try(dict.fromkeys(dynamic.slots, length))
+        if outputs is None:
+            return False
+        self._note(dynamic, length, outputs)
+        return True
+
+    def _note(self, dynamic: _Dynamic, length: int, outputs: dict[str, torch.Tensor]) -> None:
+        for name, tensor in outputs.items():
+            for axis in range(self._first_axis, tensor.dim()):
+                before, now = self.base[name].shape[axis], tensor.shape[axis]
+                slot = Slot(name, axis)
+                if before != now:
+                    follows = before == dynamic.length and now == length
+                    dynamic.outputs[slot] = dynamic.outputs.get(slot, True) and follows
+
+    def _try(self, lengths: dict[Slot, int]) -> dict[str, torch.Tensor] | None:
+        """Call the model with other lengths; None when it raises or its answer makes no sense."""
+        inputs = dict(self._example)
+        for slot, length in lengths.items():
+            inputs[slot.input] = _resize(inputs[slot.input], slot.axis, length)
+        try:
+            outputs = self._call.run(inputs)
+        except Exception:  # noqa: BLE001 - a refusal is the answer that was asked for
+            return None
+        if set(outputs) != set(self.base):
+            return None
+        for name, tensor in outputs.items():
+            base = self.base[name]
+            if tensor.dim() != base.dim() or (base.numel() and not tensor.numel()):
+                return None
+            if self._first_axis and tensor.shape[0] != base.shape[0]:
+                return None
+            if self._finite[name] and not _all_finite(tensor):
+                return None
+        return outputs
+
+    def _size(self, slot: Slot) -> int:
+        return self._example[slot.input].shape[slot.axis]
+
+    def _elements(self, dynamic: _Dynamic, length: int) -> int:
+        return max(
+            self._example[slot.input].numel() * length // dynamic.length for slot in dynamic.slots
+        )
+
+
+def _all_finite(tensor: torch.Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(tensor.isfinite().all())
+
+
+def _resize(tensor: torch.Tensor, axis: int, length: int) -> torch.Tensor:
+    """Cut or repeat ``tensor`` along ``axis``, so that only values already seen occur."""
+    size = tensor.shape[axis]
+    if length > size:
+        repeats = [1] * tensor.dim()
+        repeats[axis] = -(-length // size)
+        tensor = tensor.repeat(repeats)
+    return tensor.narrow(axis, 0, length).contiguous()
+
+
+def _name(found: list[_Dynamic], example: Mapping[str, torch.Tensor], *, has_rows: bool) -> None:
+    plain = [_plain_name(dynamic, example, has_rows=has_rows) for dynamic in found]
+    taken: set[str] = {BATCH}
+    for dynamic, name in zip(found, plain, strict=True):
+        if plain.count(name) > 1:
+            inputs = {slot.input for slot in dynamic.slots}
+            name = f"{min(inputs)}_{name}"  # noqa: PLW2901
+        dynamic.name, number = name, 2
+        while dynamic.name in taken:
+            dynamic.name = f"{name}{number}"
+            number += 1
+        taken.add(dynamic.name)
+
+
+def _plain_name(dynamic: _Dynamic, example: Mapping[str, torch.Tensor], *, has_rows: bool) -> str:
+    places = {(example[slot.input].dim(), slot.axis) for slot in dynamic.slots}
+    if not has_rows and all(axis == 0 and rank > 1 for rank, axis in places):
+        return "rows"
+    if places == {(4, 2)}:
+        return "height"
+    if places == {(4, 3)}:
+        return "width"
+    if places == {(4, 2), (4, 3)}:
+        return "size"
+    return "length"

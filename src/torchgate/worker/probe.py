@@ -1,0 +1,115 @@
+"""From a module and its example to facts: which reading of the example works, and how it behaves.
+
+An example may have the row dimension or not. Both readings are tried; the one under which rows are
+independent wins, with the row dimension first. A model that takes neither one, two and three rows
+is served with the example's own shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from torchgate.worker.call import Call
+from torchgate.worker.diagnose import example_failed
+from torchgate.worker.example import Example
+from torchgate.worker.rows import PROBE_ROWS, RowFacts, copy_of, examine, fabricate, pick
+from torchgate.worker.trace import message_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How the model is to be fed.
+
+    Attributes:
+        example: One row (with the row dimension), or the whole example when there are no rows.
+        has_rows: Whether the leading dimension of every input and output counts rows.
+        merge: Whether rows of different requests may be run together.
+        reason: Why, or why not.
+        only_rows: Number of rows of a fixed batch, or 0 when it may vary.
+    """
+
+    example: dict[str, torch.Tensor]
+    has_rows: bool
+    merge: bool
+    reason: str
+    only_rows: int = 0
+
+
+def read(call: Call, example: Example, device: torch.device) -> Reading:
+    """Find out how the model wants its rows.
+
+    Raises:
+        ModelLoadError: The example fails in ``forward`` however it is read.
+    """
+    given = {name: tensor.to(device) for name, tensor in example.tensors.items()}
+    reading = _read(call, given)
+    if reading is None and example.loose:
+        # Numbers from JSON have no dtype of their own: integers may be meant as floats.
+        floated = {
+            name: tensor.to(_float_like(call)) if name in example.loose else tensor
+            for name, tensor in given.items()
+        }
+        reading = _read(call, floated)
+    if reading is None:
+        raise example_failed(call, given, example.source)
+    return reading
+
+
+def _read(call: Call, given: Mapping[str, torch.Tensor]) -> Reading | None:
+    as_given = _examine(call, given)
+    if isinstance(as_given, RowFacts) and as_given.merge:
+        return _by_rows(as_given)
+    as_one = _examine(call, {name: tensor.unsqueeze(0) for name, tensor in given.items()})
+    if isinstance(as_one, RowFacts) and as_one.merge:
+        return _by_rows(as_one)
+    for facts in (as_given, as_one):
+        if isinstance(facts, RowFacts) and facts.has_rows:
+            return _by_rows(facts)
+    reason = as_given.reason if isinstance(as_given, RowFacts) else as_given
+    return _whole(call, given, reason)
+
+
+def _examine(call: Call, given: Mapping[str, torch.Tensor]) -> RowFacts | str:
+    """Return what the calls showed, or why this reading can't be."""
+    sizes = {name: tensor.shape[0] if tensor.dim() else -1 for name, tensor in given.items()}
+    for name, size in sizes.items():
+        if size < 1:
+            kind = "an empty leading dimension" if size == 0 else "no dimensions"
+            return f"input {name!r} has {kind}, so none counts rows"
+    if len(set(sizes.values())) > 1:
+        return f"the inputs' leading dimensions differ ({sizes}), so none counts rows"
+    try:
+        return examine(call, fabricate(given, PROBE_ROWS))
+    except Exception as error:  # noqa: BLE001 - a refusal is a finding; read() reports it if none works
+        return f"three rows at once fail: {message_of(error)}"
+
+
+def _by_rows(facts: RowFacts) -> Reading:
+    return Reading(
+        example=pick(facts.inputs, [0]),
+        has_rows=True,
+        merge=facts.merge,
+        reason=facts.reason,
+    )
+
+
+def _whole(call: Call, given: Mapping[str, torch.Tensor], reason: str) -> Reading | None:
+    try:
+        outputs = copy_of(call.run(given))
+    except Exception:  # noqa: BLE001 - read() diagnoses it with the example as it was given
+        return None
+    sizes = {t.shape[0] if t.dim() else -1 for t in (*given.values(), *outputs.values())}
+    if sizes == {1}:
+        reason = f"the model takes exactly one row ({reason})"
+        return Reading(example=dict(given), has_rows=True, merge=False, reason=reason, only_rows=1)
+    return Reading(example=dict(given), has_rows=False, merge=False, reason=reason)
+
+
+def _float_like(call: Call) -> torch.dtype:
+    for parameter in call.module.parameters():
+        if parameter.is_floating_point():
+            return parameter.dtype
+    return torch.float32
