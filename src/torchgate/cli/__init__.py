@@ -1,0 +1,35 @@
+"""The command ``torchgate``: one file per command, and how events look to people.
+
+Reading order:
+
+- `main` (here): the entry point; turns errors into one message and an exit code
+- `app`: the commands and global options
+- `serve`, `demo`: one file per command
+- `build`: what was typed -> `torchgate.schema.config.ServeConfig`
+- `values`: sizes, and options that may differ by model
+- `text`, `lines`: events as text for people, or as JSON lines
+
+Nothing here imports torch or numpy; what a command needs is imported when it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    from torchgate.cli.app import app
+    from torchgate.cli.text import show_error
+    from torchgate.errors import ConfigError
+
+    try:
+        app(prog_name="torchgate")
+    except ConfigError as error:
+        show_error(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)

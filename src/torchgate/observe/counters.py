@@ -127,6 +127,18 @@ class CounterBlock:
         for kind, first, n_values, key in self._records():
             yield Sample(kind, key[0], key[1:], tuple(self.values[first : first + n_values]))
 
+    def zero_gauges(self) -> None:
+        """Set every gauge to zero: what a dead process had in hand is in nobody's hand."""
+        for kind, first, n_values, _key in self._records():
+            if kind == GAUGE:
+                for at in range(first, first + n_values):
+                    self.values[at] = 0.0
+
+    def close(self) -> None:
+        """Unmap."""
+        self.values.release()
+        self._map.close()
+
     def _records(self) -> Iterator[tuple[int, int, int, tuple[str, ...]]]:
         _magic, count, _used = _HEADER.unpack_from(self._map, 0)
         at = _NAMES_AT

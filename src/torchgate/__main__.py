@@ -1,0 +1,5 @@
+"""``python -m torchgate`` is the same as ``torchgate``."""
+
+from torchgate.cli import main
+
+main()

@@ -1,0 +1,219 @@
+"""From what was typed to a `ServeConfig`: everything that can be refused without starting a process is refused here."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+import msgspec
+
+from torchgate.cli.values import PerModel, plain, positive_int, seconds, size
+from torchgate.errors import ConfigError
+from torchgate.schema.config import (
+    CorsConfig,
+    Limits,
+    ListenerConfig,
+    MetricsConfig,
+    ModelConfig,
+    Page,
+    ServeConfig,
+)
+from torchgate.schema.target import Target, check_readable, check_target, parse_targets
+from torchgate.supervisor.host import HostFacts, Wanted, decide, gateways_for, inspect_host
+from torchgate.supervisor.run import Introduction
+
+MAX_REPLICAS = 256
+MAX_GATEWAYS = 64
+
+
+class Typed(msgspec.Struct, kw_only=True):
+    """The options of ``torchgate serve`` as typed; see ``torchgate serve --help``."""
+
+    targets: list[str]
+    host: str = "127.0.0.1"
+    port: int = 8000
+    replicas: list[str] = []
+    device: list[str] = []
+    threads: list[str] = []
+    max_batch: list[str] = []
+    timeout: list[str] = []
+    memory_limit: list[str] = []
+    queue_rows: list[str] = []
+    start_timeout: list[str] = []
+    nonfinite: list[str] = []
+    example: list[str] = []
+    weights: list[str] = []
+    version: list[str] = []
+    cors: list[str] = []
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
+    public_metrics: bool = False
+    access_log: str = "-"
+    gateways: int | None = None
+    grace: str = "30"
+    max_body: str = "64MiB"
+    max_connections: int | None = None
+    compress: bool = True
+    pages: tuple[Page, ...] = ()
+
+
+class Built(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run, and what to say first."""
+
+    config: ServeConfig
+    introduction: Introduction
+
+
+def build(typed: Typed) -> Built:
+    """Turn options into a configuration.
+
+    Raises:
+        ConfigError: Something typed can't work; says what, where and how to mend it.
+    """
+    targets = parse_targets(typed.targets)
+    for target in targets:
+        check_target(target)
+    host_facts = inspect_host()
+    models, reasons = _models(typed, targets, host_facts)
+    gateways = typed.gateways or gateways_for(host_facts)
+    if gateways > MAX_GATEWAYS:
+        raise ConfigError(f"--gateways {gateways}: at most {MAX_GATEWAYS}")
+    config = ServeConfig(
+        models=models,
+        listener=_listener(typed),
+        metrics=MetricsConfig(
+            host=typed.metrics_host,
+            port=MetricsConfig().port if typed.metrics_port is None else typed.metrics_port,
+        ),
+        gateways=gateways,
+        access_log=_access_log(typed.access_log),
+        grace_s=seconds("--grace", typed.grace),
+        work_dir=os.getcwd(),
+    )
+    plural = "process" if gateways == 1 else "processes"
+    introduction = Introduction(
+        facts=host_facts.describe(),
+        decisions=(*reasons, f"{gateways} gateway {plural}"),
+        metrics_port_given=typed.metrics_port is not None,
+    )
+    return Built(config=config, introduction=introduction)
+
+
+def _models(
+    typed: Typed, targets: tuple[Target, ...], facts: HostFacts
+) -> tuple[tuple[ModelConfig, ...], tuple[str, ...]]:
+    names = [target.name for target in targets]
+    replicas = PerModel("--replicas", typed.replicas, names, positive_int)
+    threads = PerModel("--threads", typed.threads, names, positive_int)
+    device = PerModel("--device", typed.device, names, plain)
+    options = _ModelOptions(typed, names)
+    models: list[ModelConfig] = []
+    reasons: list[str] = []
+    for text, target in zip(typed.targets, targets, strict=True):
+        wanted = Wanted(
+            replicas=replicas.find(target.name),
+            threads=threads.find(target.name),
+            device=device.find(target.name),
+        )
+        decision = decide(facts, len(targets), wanted)
+        if decision.replicas > MAX_REPLICAS:
+            raise ConfigError(f"--replicas {decision.replicas}: at most {MAX_REPLICAS}")
+        reasons.append(f"{target.name}: {decision.reason}")
+        base = ModelConfig(
+            name=target.name,
+            target=text.removeprefix(f"{target.name}="),
+            replicas=decision.replicas,
+            threads=decision.threads,
+            device=decision.device,
+        )
+        models.append(options.apply(base))
+    return tuple(models), tuple(reasons)
+
+
+class _ModelOptions:
+    """Options that may differ by model and need no decision."""
+
+    def __init__(self, typed: Typed, names: list[str]) -> None:
+        self._example = PerModel("--example", typed.example, names, plain)
+        self._weights = PerModel("--weights", typed.weights, names, plain)
+        self._version = PerModel("--model-version", typed.version, names, plain)
+        self._max_batch = PerModel("--max-batch", typed.max_batch, names, positive_int)
+        self._queue_rows = PerModel("--queue-rows", typed.queue_rows, names, positive_int)
+        self._timeout = PerModel("--timeout", typed.timeout, names, seconds)
+        self._start = PerModel("--start-timeout", typed.start_timeout, names, seconds)
+        self._memory = PerModel("--memory-limit", typed.memory_limit, names, _memory_limit)
+        self._nonfinite = PerModel("--nonfinite", typed.nonfinite, names, _nonfinite)
+
+    def apply(self, base: ModelConfig) -> ModelConfig:
+        """Return the model with what was typed for it."""
+        name = base.name
+        example, weights = self._example.get(name, ""), self._weights.get(name, "")
+        for path in (example, weights):
+            if path:
+                check_readable(os.path.expanduser(path), path)
+        return msgspec.structs.replace(
+            base,
+            example=os.path.abspath(os.path.expanduser(example)) if example else "",
+            weights=os.path.abspath(os.path.expanduser(weights)) if weights else "",
+            version=self._version.get(name, base.version),
+            max_batch=self._max_batch.get(name, base.max_batch),
+            queue_rows=self._queue_rows.get(name, base.queue_rows),
+            timeout_s=self._timeout.get(name, base.timeout_s),
+            start_timeout_s=self._start.get(name, base.start_timeout_s),
+            memory_limit_bytes=self._memory.get(name, base.memory_limit_bytes),
+            nonfinite=self._nonfinite.get(name, base.nonfinite),
+        )
+
+
+def _listener(typed: Typed) -> ListenerConfig:
+    for origin in typed.cors:
+        if origin != "*" and not origin.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"--cors {origin!r} is not an origin",
+                "write it as https://example.org, or * for any",
+            )
+    limits = Limits(body_bytes=size("--max-body", typed.max_body))
+    if typed.max_connections is not None:
+        limits = msgspec.structs.replace(limits, connections=typed.max_connections)
+    return ListenerConfig(
+        host=typed.host,
+        port=typed.port,
+        limits=limits,
+        cors=CorsConfig(origins=tuple(typed.cors)),
+        public_metrics=typed.public_metrics,
+        pages=typed.pages,
+        compress=typed.compress,
+    )
+
+
+def _access_log(text: str) -> str:
+    if text in ("-", "off"):
+        return text
+    path = os.path.abspath(os.path.expanduser(text))
+    try:
+        with open(path, "ab"):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"--access-log {text} can't be written: {error.strerror}",
+            "name a file in a directory that exists, - for standard output, or off",
+        ) from error
+    return path
+
+
+def _memory_limit(option: str, text: str) -> int:
+    value = size(option, text)
+    if value < 64 * 1024 * 1024:
+        raise ConfigError(
+            f"{option} {text} is less than a worker needs to start",
+            "importing torch alone takes about 200 MiB",
+        )
+    return value
+
+
+def _nonfinite(option: str, text: str) -> Literal["count", "error"]:
+    if text == "count":
+        return "count"
+    if text == "error":
+        return "error"
+    raise ConfigError(f"{option} {text!r} is neither count nor error")

@@ -1,0 +1,75 @@
+"""Environment variables of the children: thread pools, allocator, caches, device. What the user has set wins."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from torchgate.schema.config import ModelConfig
+from torchgate.supervisor.strays import MARK
+
+_ALWAYS = {
+    "PYTHONUNBUFFERED": "1",  # a print just before a crash must not be lost
+    "MALLOC_ARENA_MAX": "4",  # glibc makes 8 x cores otherwise; each keeps its own free pages
+    "MALLOC_TRIM_THRESHOLD_": "134217728",  # give the heap's top back beyond 128 MiB; fixes the adaptive drift
+    "TOKENIZERS_PARALLELISM": "false",  # its thread pool would compete with the intra-op threads
+    "OMP_WAIT_POLICY": "PASSIVE",  # idle OpenMP threads sleep instead of spinning on shared cores
+    # oneDNN keeps a compiled primitive per shape; with a dynamic dimension that grows with each new length.
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",
+    "LRU_CACHE_CAPACITY": "256",
+}
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a replica runs.
+
+    Attributes:
+        device: Device as the worker names it.
+        visible: Value of ``CUDA_VISIBLE_DEVICES``, or None to leave it.
+    """
+
+    device: str
+    visible: str | None
+
+
+def place(device: str, replica: int) -> Placement:
+    """Return the placement of one replica.
+
+    Args:
+        device: ``cpu``, ``cuda:N``, or several of these separated by commas, over which replicas are spread.
+        replica: Number of the replica.
+
+    A worker sees only its own GPU, as ``cuda:0``: it can't open a context on another one by mistake.
+    """
+    choices = device.split(",")
+    mine = choices[replica % len(choices)].strip()
+    if not mine.startswith("cuda"):
+        return Placement(device=mine, visible=None)
+    index = int(mine.partition(":")[2] or "0")
+    inherited = [
+        entry for entry in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry.strip()
+    ]
+    visible = inherited[index].strip() if index < len(inherited) else str(index)
+    return Placement(device="cuda:0", visible=visible)
+
+
+def worker_environment(config: ModelConfig, placement: Placement, mark: str) -> dict[str, str]:
+    """Return the whole environment of a worker.
+
+    Args:
+        config: Its model.
+        placement: Its device.
+        mark: Value of `strays.MARK`, by which processes that it leaves behind are known.
+    """
+    threads = str(config.threads)
+    env = {**_ALWAYS, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **os.environ}
+    env[MARK] = mark
+    if placement.visible is not None:
+        env["CUDA_VISIBLE_DEVICES"] = placement.visible
+    return env
+
+
+def gateway_environment() -> dict[str, str]:
+    """Return the whole environment of a gateway."""
+    return {"PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "2", **os.environ}

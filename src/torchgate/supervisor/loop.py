@@ -1,0 +1,62 @@
+"""The event loop of the supervisor: puts service, metrics listener and console together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from torchgate.clock import NS_PER_S, SystemClock
+from torchgate.schema.config import ServeConfig
+from torchgate.supervisor import events
+from torchgate.supervisor.metrics_http import MetricsServer
+from torchgate.supervisor.report import Report
+from torchgate.supervisor.service import Phase, Service
+from torchgate.supervisor.sockets import Bound
+from torchgate.supervisor.tree import Tree
+
+
+def serve(
+    config: ServeConfig,
+    tree: Tree,
+    bound: list[Bound],
+    metrics_bound: list[Bound],
+    console: events.Console,
+    started_ns: int,
+) -> int:
+    """Run the loop until the service is over; return the exit code."""
+    return asyncio.run(_serve(config, tree, bound, metrics_bound, console, started_ns))
+
+
+async def _serve(
+    config: ServeConfig,
+    tree: Tree,
+    bound: list[Bound],
+    metrics_bound: list[Bound],
+    console: events.Console,
+    started_ns: int,
+) -> int:
+    clock = SystemClock()
+    metrics_url = f"{metrics_bound[0].url}/metrics" if metrics_bound else ""
+
+    def on_ready() -> None:
+        console.show(
+            events.Ready(
+                urls=tuple(one.url for one in bound),
+                metrics_url=metrics_url,
+                pids={child.name: child.pid for child in tree.children},
+                start_s=(time.monotonic_ns() - started_ns) / NS_PER_S,
+            )
+        )
+
+    report = Report(tree, clock)
+    service = Service(config, tree, console, clock, report.text, on_ready)
+    report.add_block(service.counters)
+    metrics = MetricsServer(
+        report.metrics, lambda: service.phase in (Phase.STARTING, Phase.SERVING)
+    )
+    servers = [await metrics.listen(sock) for one in metrics_bound for sock in one.sockets]
+    try:
+        return await service.run()
+    finally:
+        for server in servers:
+            server.close()

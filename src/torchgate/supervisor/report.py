@@ -1,0 +1,68 @@
+"""Texts that only the supervisor can make, from the counters of all processes: metrics and statistics."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from torchgate.clock import Clock
+from torchgate.observe.counters import GAUGE, CounterBlock, Sample
+from torchgate.supervisor.child import ChildState
+from torchgate.supervisor.exposition import Sums, add_up, process_samples, prometheus_text
+from torchgate.supervisor.statistics import statistics_json
+from torchgate.supervisor.tree import Tree
+
+
+class Report:
+    """Reads every counter block of a tree when asked.
+
+    Args:
+        tree: The slots.
+        clock: Source of time.
+    """
+
+    def __init__(self, tree: Tree, clock: Clock) -> None:
+        self._tree = tree
+        self._clock = clock
+        self._blocks: list[CounterBlock] = []
+
+    def add_block(self, block: CounterBlock) -> None:
+        """Count what the supervisor itself has counted."""
+        self._blocks.append(block)
+
+    def text(self, kind: str, model: str) -> str | None:
+        """Answer a gateway's `TextRequest`; None for an unknown kind or model."""
+        if kind == "metrics":
+            return self.metrics()
+        if kind == "statistics":
+            return self.statistics(model)
+        return None
+
+    def metrics(self) -> str:
+        """Return the Prometheus exposition."""
+        return prometheus_text(self._sums())
+
+    def statistics(self, model: str = "") -> str | None:
+        """Return the statistics of one model or of all; None when the model is unknown."""
+        models = [config for config in self._tree.models if model in ("", config.name)]
+        return statistics_json(models, self._sums()) if models else None
+
+    def _sums(self) -> Sums:
+        return add_up(self._samples(), self._clock.now_ns())
+
+    def _samples(self) -> Iterator[Sample]:
+        for block in self._blocks:
+            yield from block.samples()
+        yield from process_samples("supervisor", os.getpid())
+        for child in self._tree.children:
+            yield from child.counters.samples()
+            if child.pid:
+                yield from process_samples(child.name, child.pid)
+        for config in self._tree.models:
+            ready = sum(
+                worker.state is ChildState.READY and not worker.unresponsive
+                for worker in self._tree.replicas(config.name)
+            )
+            labels = (config.name,)
+            yield Sample(GAUGE, "torchgate_model_ready", labels, (float(ready),))
+            yield Sample(GAUGE, "torchgate_model_replicas", labels, (float(config.replicas),))

@@ -1,0 +1,113 @@
+"""Periodic looks at the children: hangs, heartbeats, memory, start time-outs.
+
+Decisions come from `health` and `limits`; this module reads shared memory and ``/proc``, tells gateways and kills.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from torchgate.clock import NS_PER_S, Clock
+from torchgate.schema.messages import Drain, ExitCause, ReplicaChanged, ReplicaState
+from torchgate.supervisor import events
+from torchgate.supervisor.child import ChildState
+from torchgate.supervisor.health import Health, Verdict, judge
+from torchgate.supervisor.limits import resident_bytes
+from torchgate.supervisor.tree import Tree, Worker
+
+GATEWAY_START_S = 30.0
+MEMORY_TICKS = 5  # look at memory every fifth tick
+MEMORY_GRACE_S = 2.0  # for a replica over its limit to finish what it has
+STACK_S = 0.1  # for a hung worker to print where it hangs
+
+
+class Watch:
+    """Looks at all children of a tree.
+
+    Args:
+        tree: The slots.
+        clock: Source of time.
+        console: Where events are shown.
+    """
+
+    def __init__(self, tree: Tree, clock: Clock, console: events.Console) -> None:
+        self._tree = tree
+        self._clock = clock
+        self._console = console
+        self._leaving: dict[Worker, int] = {}  # over its memory limit -> killed at
+        self._hung: dict[Worker, tuple[int, str]] = {}  # asked for its stack -> killed at, reason
+
+    def look(self, tick: int) -> None:
+        """Look once; ``tick`` counts the calls."""
+        now_ns = self._clock.now_ns()
+        for gateway in self._tree.gateways:
+            if gateway.state is ChildState.STARTING:
+                if now_ns - gateway.started_ns > GATEWAY_START_S * NS_PER_S:
+                    gateway.kill(ExitCause.START_TIMEOUT, "not ready in time")
+        for worker in self._tree.workers:
+            if worker.state is ChildState.STARTING:
+                self._look_at_start(worker, now_ns)
+            elif worker.state is ChildState.READY:
+                self._look_at_health(worker, now_ns)
+                if tick % MEMORY_TICKS == 0 and worker.config.memory_limit_bytes:
+                    self._look_at_memory(worker, now_ns)
+
+    def _look_at_start(self, worker: Worker, now_ns: int) -> None:
+        limit_s = worker.config.start_timeout_s
+        if now_ns - worker.started_ns > limit_s * NS_PER_S:
+            worker.kill(
+                ExitCause.START_TIMEOUT, f"not ready after {limit_s:g} s (phase {worker.phase})"
+            )
+
+    def _look_at_health(self, worker: Worker, now_ns: int) -> None:
+        if worker.activity is None:
+            return
+        heartbeat_ns = max(worker.activity.heartbeat_ns, worker.ready_ns)
+        verdict = judge(now_ns, heartbeat_ns, worker.activity.lanes(), worker.config.timeout_s)
+        if verdict.health is Health.HUNG:
+            self._end_hung(worker, now_ns, verdict)
+            return
+        self._hung.pop(worker, None)
+        late = verdict.health is Health.UNRESPONSIVE
+        if late != worker.unresponsive:
+            self._tell_health(worker, verdict, late=late)
+
+    def _tell_health(self, worker: Worker, verdict: Verdict, *, late: bool) -> None:
+        worker.unresponsive = late
+        self._tree.tell_gateways(
+            ReplicaChanged(
+                model=worker.config.name,
+                replica=worker.replica,
+                incarnation=worker.incarnation,
+                state=ReplicaState.UNRESPONSIVE if late else ReplicaState.READY,
+                detail=verdict.reason,
+            )
+        )
+        self._console.show(
+            events.ReplicaHealth(
+                model=worker.config.name,
+                replica=worker.replica,
+                responsive=not late,
+                detail=verdict.reason,
+            )
+        )
+
+    def _end_hung(self, worker: Worker, now_ns: int, verdict: Verdict) -> None:
+        """Ask for its stack first (faulthandler prints it from C, whoever holds the interpreter), then kill."""
+        asked = self._hung.get(worker)
+        if asked is None:
+            self._hung[worker] = (now_ns + int(STACK_S * NS_PER_S), verdict.reason)
+            self._tell_health(worker, verdict, late=True)
+            worker.interrupt(signal.SIGUSR1)
+        elif now_ns >= asked[0]:
+            del self._hung[worker]
+            worker.kill(ExitCause.HUNG, asked[1])
+
+    def _look_at_memory(self, worker: Worker, now_ns: int) -> None:
+        limit = worker.config.memory_limit_bytes
+        resident = resident_bytes(worker.pid)
+        if resident <= limit:
+            return
+        detail = f"{resident / 2**20:.0f} MiB resident, {limit / 2**20:.0f} MiB allowed"
+        worker.kill(ExitCause.MEMORY_LIMIT, detail)
+        del now_ns
