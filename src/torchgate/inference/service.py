@@ -134,6 +134,14 @@ class InferenceService:
         """Return the readiness of every model."""
         return [self._readiness(dispatcher) for dispatcher in self._models.values()]
 
+    def readiness_of(self, model: str) -> ModelReadiness:
+        """Return the readiness of one model.
+
+        Raises:
+            KeyError: It is not configured.
+        """
+        return self._readiness(self._models[model])
+
     # --- control link -------------------------------------------------------------------------
 
     def attach(self, message: AttachReplica, sock_fd: int, arena_fd: int) -> None:

@@ -15,24 +15,52 @@ Read in this order:
 
 from __future__ import annotations
 
+from torchgate.gateway.handlers import health
+from torchgate.gateway.handlers.docs import DocsHandler, redirect_to_docs
+from torchgate.gateway.handlers.metrics import TEXT_TYPE, TextHandler
+from torchgate.gateway.handlers.models import ModelsHandler, UnknownModelHandler
+from torchgate.gateway.handlers.oip import oip_routes
+from torchgate.gateway.handlers.openapi import OpenApiHandler
 from torchgate.gateway.handlers.predict import PredictHandler
 from torchgate.gateway.router import Route, Router
 from torchgate.gateway.snapshot import GatewayContext
 from torchgate.schema.config import ListenerConfig
 from torchgate.wire.frames import Protocol
 
+_ANY = (b"GET", b"POST", b"PUT", b"PATCH", b"DELETE")
+
 
 def routes(context: GatewayContext, listener: ListenerConfig) -> Router:
-    """Return the routes of ``context.snapshot`` on ``listener``; the gateway's pages come on top."""
-    exact: list[Route] = []
-    for view in context.snapshot.models.values():
-        config = view.config
-        plain = PredictHandler(context.service, config, listener.limits, Protocol.PLAIN)
-        exact.append(Route(f"/models/{config.name}", {b"POST": plain}, model=config.name))
-        infer = PredictHandler(context.service, config, listener.limits, Protocol.OIP)
-        oip = f"/v2/models/{config.name}"
-        exact += [
-            Route(f"{base}/infer", {b"POST": infer}, model=config.name, oip=True)
-            for base in (oip, f"{oip}/versions/{config.version}")
-        ]
-    return Router(exact)
+    """Return the routes of ``context.snapshot`` on ``listener``."""
+    exact, prefixes = oip_routes(context, listener)
+    exact = [*_service_routes(context, listener), *_plain_routes(context, listener), *exact]
+    versions = {name: view.config.version for name, view in context.snapshot.models.items()}
+    unknown = UnknownModelHandler("/models/", versions)
+    prefixes = [Route("/models/", dict.fromkeys(_ANY, unknown)), *prefixes]
+    return Router(exact, prefixes)
+
+
+def _service_routes(context: GatewayContext, listener: ListenerConfig) -> list[Route]:
+    found = [
+        Route("/healthz", {b"GET": health.live}),
+        Route("/readyz", {b"GET": health.ReadyHandler(context)}),
+        Route("/openapi.json", {b"GET": OpenApiHandler(context.snapshot, listener)}),
+        Route("/docs", {b"GET": DocsHandler()}),
+    ]
+    if listener.public_metrics:
+        found.append(Route("/metrics", {b"GET": TextHandler(context, "metrics", TEXT_TYPE)}))
+    if all(page.path != "/" for page in listener.pages):
+        found.append(Route("/", {b"GET": redirect_to_docs}))
+    return found
+
+
+def _plain_routes(context: GatewayContext, listener: ListenerConfig) -> list[Route]:
+    service = context.service
+    views = list(context.snapshot.models.values())
+    found = [Route("/models", {b"GET": ModelsHandler(service, views, is_list=True)})]
+    for view in views:
+        predict = PredictHandler(service, view.config, listener.limits, Protocol.PLAIN)
+        describe = ModelsHandler(service, [view], is_list=False)
+        name = view.config.name
+        found.append(Route(f"/models/{name}", {b"GET": describe, b"POST": predict}, model=name))
+    return found
