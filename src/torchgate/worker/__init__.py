@@ -1,0 +1,22 @@
+"""A worker: one replica of one model in its own process. The only long-lived code that imports torch.
+
+Reading order, from the process's entry inwards:
+
+- `__main__`: entry; main thread loads and computes, one more thread does all I/O.
+- `start`: loads the model and puts together what serves it.
+- `loop`: the I/O thread: control link, frame sockets, wake-up, drain.
+- `gateway_link`: one gateway's frame socket.
+- `serving`: decode, queue, run, encode, answer: what a frame becomes.
+- `request`: one prediction and its lifecycle.
+- `batching`, `queue`, `latency`: which requests run next; sans-I/O.
+- `compute`, `runner`: the thread of the model, and one batch on it: assemble, call, bisect.
+- `codec_pool`, `codec`: request bytes to arrays and back, off the I/O thread where it could be slow.
+- `metrics`, `log`, `resident`: counters, log lines, memory.
+
+Loading a model:
+
+- `loader`: a TARGET becomes a `LoadedModel` with its signature.
+- `target`, `program`, `weights`, `example`: find the model, its weights and an input.
+- `probe`, `rows`, `lengths`, `warm`: call it to learn its contract and speed.
+- `call`, `dtypes`, `trace`: one call of the model; element types; shortened traces.
+"""

@@ -1,0 +1,167 @@
+"""Measured execute times of one model: what a call of so many rows costs, and which size is best.
+
+Sans-I/O. One `LatencyTable` per *work class*: requests whose rows have about the same number of elements
+(same power of two), so that short and long sequences are not mixed up. Each table keeps one moving average per
+power of two of rows. Who asks: `torchgate.worker.batching`.
+"""
+
+from __future__ import annotations
+
+_BUCKETS = 14  # powers of two of rows, up to 8192
+_ALPHA = 0.2  # weight of a new sample once a bucket has five
+_CLIP = 4.0  # one sample moves an average as if it were at most this many times as slow
+_MIN_SAMPLES = 3  # a size is not judged slow on fewer: the first calls of a size pay for its set-up
+_SLACK = 1.05  # a larger call is worth it when its rows cost at most 5 % more
+_CALL_OVERHEAD_US = 50.0  # what a call costs around the model: loop turn, assembly, sockets
+_RETRY_EVERY = 64  # every so many calls at the cap, the next larger size is measured again
+_INLINE_ENTER_US = 700.0
+_INLINE_LEAVE_US = 1300.0
+_INLINE_BAN_US = 10_000.0  # an inline call this slow held the I/O thread: no more for a while
+_INLINE_BAN_CALLS = 1000
+
+
+class LatencyTable:
+    """Execute times of one work class."""
+
+    __slots__ = (
+        "_cap",
+        "_capped_calls",
+        "_count",
+        "_inline",
+        "_inline_ban",
+        "_rows",
+        "_us",
+        "ceiling",
+        "last_ns",
+        "max_us",
+        "row_us",
+    )
+
+    def __init__(self) -> None:
+        self._us = [0.0] * _BUCKETS
+        self._rows = [0.0] * _BUCKETS
+        self._count = [0] * _BUCKETS
+        self._cap = 1
+        self._capped_calls = 0
+        self._inline = False
+        self._inline_ban = 0
+        self.ceiling = 0  # most rows after an out-of-memory; 0 when there was none
+        self.max_us = 0.0  # slowest average of any size
+        self.row_us = 0.0  # cost of one row in a call of the best size; 0 when unmeasured
+        self.last_ns = 0  # when the last sample was taken
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is any sample."""
+        return self.row_us > 0.0
+
+    def record(self, rows: int, us: float, now_ns: int = 0) -> None:
+        """Take in one measured call."""
+        index = min((rows - 1).bit_length(), _BUCKETS - 1)
+        count = self._count[index] = self._count[index] + 1
+        if count == 1:
+            self._us[index], self._rows[index] = us, float(rows)
+        else:
+            weight = max(_ALPHA, 1.0 / count)
+            self._us[index] += weight * (min(us, _CLIP * self._us[index]) - self._us[index])
+            self._rows[index] += weight * (rows - self._rows[index])
+        if self._inline and us > _INLINE_BAN_US:
+            self._inline, self._inline_ban = False, _INLINE_BAN_CALLS
+        self.last_ns = now_ns
+        self._judge()
+
+    def predict_us(self, rows: int) -> float:
+        """Return the expected time of a call, 0 when nothing was measured.
+
+        A size that was not measured takes the time of the next larger one (an upper bound), or is scaled up from
+        the largest one.
+        """
+        index = min((rows - 1).bit_length(), _BUCKETS - 1)
+        for at in range(index, _BUCKETS):
+            if self._count[at]:
+                return self._us[at] * max(1.0, rows / self._rows[at])
+        for at in range(index - 1, -1, -1):
+            if self._count[at]:
+                return self._us[at] * rows / self._rows[at]
+        return 0.0
+
+    def best_rows(self, waiting: int) -> int:
+        """Return the most rows to put into the next call when ``waiting`` rows could go.
+
+        The largest measured size whose rows are at most 5 % dearer than those of the cheapest size; twice that
+        when nothing larger was measured; and now and then the next larger one, so that one bad sample does
+        not pin the size for ever.
+        """
+        cap = self._cap
+        if waiting > cap:
+            self._capped_calls += 1
+            if self._capped_calls >= _RETRY_EVERY:
+                self._capped_calls = 0
+                return cap * 2
+        return cap
+
+    def runs_inline(self, expected_us: float) -> bool:
+        """Say whether a call is so short that handing it to another thread would cost more; with hysteresis."""
+        if expected_us <= 0.0:
+            return False
+        if self._inline_ban:
+            self._inline_ban -= 1
+            return False
+        self._inline = expected_us < (_INLINE_LEAVE_US if self._inline else _INLINE_ENTER_US)
+        return self._inline
+
+    def _judge(self) -> None:
+        sizes = [at for at in range(_BUCKETS) if self._count[at]]
+        costs = {at: (self._us[at] + _CALL_OVERHEAD_US) / self._rows[at] for at in sizes}
+        best = min(costs.values())
+        good = [at for at in sizes if costs[at] <= best * _SLACK or self._count[at] < _MIN_SAMPLES]
+        largest = good[-1]
+        self._cap = 1 << (largest + 1 if largest == sizes[-1] else largest)
+        self.max_us = max(self._us)
+        self.row_us = min(self._us[at] / self._rows[at] for at in sizes)
+
+
+class LatencyTables:
+    """All work classes of a model.
+
+    Args:
+        measured_us: Rows -> execute µs, measured with the example when the model was loaded.
+        row_elements: Elements of one row of that example.
+    """
+
+    def __init__(self, measured_us: dict[int, float], row_elements: int) -> None:
+        self._tables: dict[int, LatencyTable] = {}
+        table = self.of(row_elements)
+        for rows, us in measured_us.items():
+            if rows > 0 and us > 0.0:
+                table.record(rows, us)
+
+    def of(self, row_elements: int) -> LatencyTable:
+        """Return the table of requests whose rows have so many elements."""
+        key = max(row_elements, 1).bit_length()
+        table = self._tables.get(key)
+        if table is None:
+            table = self._tables[key] = LatencyTable()
+            table.ceiling = min(
+                (t.ceiling for k, t in self._tables.items() if k < key and t.ceiling), default=0
+            )
+        return table
+
+    def lower_ceiling(self, table: LatencyTable, rows: int) -> None:
+        """Remember that more than ``rows`` rows ran out of memory: for this class and all of larger rows."""
+        at = next(key for key, known in self._tables.items() if known is table)
+        for key, other in self._tables.items():
+            if key >= at and (not other.ceiling or other.ceiling > rows):
+                other.ceiling = rows
+
+    def raise_ceilings(self, most: int) -> bool:
+        """Double every ceiling, dropping those that reach ``most``; return whether any is left."""
+        for table in self._tables.values():
+            if table.ceiling:
+                table.ceiling = table.ceiling * 2 if table.ceiling * 2 < most else 0
+        return any(table.ceiling for table in self._tables.values())
+
+    @property
+    def lowest_ceiling(self) -> int:
+        """Smallest out-of-memory ceiling, 0 when there is none."""
+        return min((t.ceiling for t in self._tables.values() if t.ceiling), default=0)

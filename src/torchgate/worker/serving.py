@@ -1,0 +1,434 @@
+"""What a loaded worker does with frames: decode, queue, start batches, encode, answer. Runs on the I/O thread.
+
+Every INFER gets exactly one RESULT, whatever happens to it: a result, an error, or, when it was cancelled, an
+empty answer with cause ``client-gone`` (the gateway frees its arena space by it). A link that dies takes its
+requests along.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from torchgate.clock import NS_PER_S, NS_PER_US
+from torchgate.errors import Cause, ProtocolError, RequestError
+from torchgate.observe.activity import IO_LANE
+from torchgate.schema.messages import WorkerNotice
+from torchgate.schema.problem import STATUS
+from torchgate.wire.frames import (
+    DRAINING,
+    READY,
+    SHARED,
+    Frame,
+    FrameType,
+    InferMeta,
+    ResultMeta,
+    StatusMeta,
+)
+from torchgate.worker.batching import Batch, Batcher
+from torchgate.worker.codec import Codec
+from torchgate.worker.codec_pool import CodecPool
+from torchgate.worker.compute import ComputeThread
+from torchgate.worker.gateway_link import GatewayLink
+from torchgate.worker.log import WorkerLog
+from torchgate.worker.metrics import WorkerMetrics
+from torchgate.worker.request import Request, Stage
+from torchgate.worker.resident import Resident
+from torchgate.worker.runner import Runner, describe
+
+_INLINE_JSON_BYTES = 64 * 1024  # larger JSON is decoded (and written) off the I/O thread
+_INLINE_BINARY_BYTES = 1024 * 1024
+_MAX_ROUTES = 512  # remembered metadata; forgotten all at once beyond that
+_MAX_IN_FLIGHT = 16_384  # requests accepted and unanswered, in whatever stage
+_pack = msgspec.msgpack.Encoder().encode
+_GONE = _pack(ResultMeta(STATUS[Cause.CLIENT_GONE], "", Cause.CLIENT_GONE))
+_decode_meta = msgspec.msgpack.Decoder(InferMeta).decode
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Route:
+    """What the metadata of a frame says about how to treat its body."""
+
+    meta: InferMeta
+    user_code: bool
+    inline_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedWorker:
+    """Everything that exists once the model is loaded."""
+
+    codec: Codec
+    batcher: Batcher
+    runner: Runner
+    compute: ComputeThread
+    pool: CodecPool
+    metrics: WorkerMetrics
+    log: WorkerLog
+    resident: Resident
+
+
+class Serving:
+    """Serves requests of all attached gateways with one loaded model.
+
+    Args:
+        loaded: The model and what runs it.
+        post: Hands an object to the I/O thread from any thread; comes back through `completed`.
+        notify: Sends a notice to the supervisor.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedWorker,
+        post: Callable[[Request], None],
+        notify: Callable[[WorkerNotice], None],
+    ) -> None:
+        self._codec = loaded.codec
+        self._batcher = loaded.batcher
+        self._runner = loaded.runner
+        self._compute = loaded.compute
+        self._pool = loaded.pool
+        self._metrics = loaded.metrics
+        self._log = loaded.log
+        self._resident = loaded.resident
+        self._post = post
+        self._notify = notify
+        self._routes: dict[bytes, _Route] = {}
+        self._decode_ns = 0
+        self._decoded = 0
+        self._encode_ns = 0
+        self._encoded = 0
+        self._ceiling = 0
+        self.in_flight = 0
+        self.draining = False
+        self.running_inline = False
+        self._show_ceiling()
+
+    # --- frames ------------------------------------------------------------------------------------
+
+    def received(self, link: GatewayLink, frames: list[Frame]) -> None:
+        """Take in the frames of one link.
+
+        Raises:
+            ProtocolError: The gateway broke the protocol; the link must be closed.
+        """
+        now_ns = time.monotonic_ns()
+        for frame in frames:
+            kind = frame.type
+            if kind == FrameType.INFER:
+                self._infer(link, frame, now_ns)
+            elif kind == FrameType.CANCEL:
+                request = link.requests.get(frame.id)
+                if request is not None:  # else its answer is on its way already
+                    self._cancel(request)
+            elif kind == FrameType.PING:
+                link.answered = True
+            elif kind != FrameType.DRAIN:
+                raise ProtocolError(Cause.WORKER_PROTOCOL, f"frame type {kind} from a gateway")
+
+    def lost(self, link: GatewayLink) -> None:
+        """Cancel everything a dead link asked for."""
+        for request in list(link.requests.values()):
+            self._cancel(request)
+
+    def attached(self, link: GatewayLink) -> None:
+        """Tell a new gateway that this replica answers."""
+        self._status(link, time.monotonic_ns())
+
+    # --- work --------------------------------------------------------------------------------------
+
+    def start_batches(self) -> bool:
+        """Start what can run; return whether more could run at once after looking at the sockets."""
+        batcher = self._batcher
+        if batcher.running is not None:
+            return False
+        batch = batcher.take(time.monotonic_ns())
+        if batch is None:
+            return False
+        self._observe_queue(batch)
+        if not batch.table.runs_inline(batch.expected_us):
+            self._compute.submit(batch)
+            return False
+        self.running_inline = True
+        try:
+            self._runner.run(batch, IO_LANE)
+        finally:
+            self.running_inline = False
+        self.batch_done(batch)
+        return bool(batcher.queue.count)
+
+    def batch_done(self, batch: Batch) -> None:
+        """Answer the requests of a finished batch."""
+        self._batcher.finished(batch, time.monotonic_ns())
+        for request in batch.requests:
+            self._ran(request)
+        if batch.out_of_memory_rows:
+            self._notify(
+                WorkerNotice(
+                    level="warning",
+                    text=f"a call with {batch.out_of_memory_rows} rows ran out of memory; "
+                    f"calls have at most {self._batcher.ceiling_rows} rows for now",
+                )
+            )
+        if batch.outputs_do_not_follow:
+            self._notify(
+                WorkerNotice(
+                    level="warning",
+                    text=f"{batch.outputs_do_not_follow}: from now on every request runs alone",
+                )
+            )
+        self._show_ceiling()
+
+    def completed(self, request: Request) -> None:
+        """Go on with a request that a codec thread has decoded or encoded."""
+        self._pool.pending -= 1
+        if request.stage is Stage.ENCODING:
+            self._encoded_off_thread(request)
+        elif request.cancelled:
+            self._answer_gone(request)
+        elif request.error is not None:
+            self._answer_error(request, request.error)
+        else:
+            self._admit(request)
+
+    def expire(self) -> None:
+        """Answer what waits beyond its deadline."""
+        for request in self._batcher.expired(time.monotonic_ns()):
+            self._metrics.add(self._metrics.expired)
+            error = RequestError(
+                Cause.DEADLINE_EXCEEDED,
+                "The request's deadline passed while it was queued; it did not run.",
+            )
+            self._answer_error(request, error)
+
+    def give_up(self) -> None:
+        """Refuse everything that still waits: the time to drain is over."""
+        for request in self._batcher.give_up():
+            self._answer_error(
+                request,
+                RequestError(Cause.DRAINING, "The replica is shutting down.", retry_after_s=1),
+            )
+
+    # --- once a turn -------------------------------------------------------------------------------
+
+    def finish_turn(self, now_ns: int) -> None:
+        """Write the counters that are kept per turn, and the gauges."""
+        metrics = self._metrics
+        if self._decoded:
+            metrics.decode.observe(self._decode_ns * 1e-9 / self._decoded, self._decoded)
+            self._decode_ns = self._decoded = 0
+        if self._encoded:
+            metrics.encode.observe(self._encode_ns * 1e-9 / self._encoded, self._encoded)
+            self._encode_ns = self._encoded = 0
+        queue = self._batcher.queue
+        metrics.values[metrics.queue_rows] = queue.rows
+        metrics.values[metrics.queue_oldest] = queue.oldest_ns / NS_PER_S
+        self._resident.look(now_ns, idle=not self.in_flight)
+
+    def add_status(self, link: GatewayLink, now_ns: int) -> None:
+        """Add a STATUS to what the link will send."""
+        self._status(link, now_ns)
+
+    @property
+    def next_deadline_ns(self) -> int:
+        """When `expire` is due; 0 for not."""
+        return self._batcher.next_deadline_ns
+
+    @property
+    def queued_rows(self) -> int:
+        """Rows waiting."""
+        return self._batcher.queue.rows
+
+    # --- one request -------------------------------------------------------------------------------
+
+    def _infer(self, link: GatewayLink, frame: Frame, now_ns: int) -> None:
+        route = self._routes.get(frame.meta) or self._learn_route(frame.meta)
+        request = Request(
+            link, frame.id, frame.request_id, route.meta, frame.flags, frame.clock, now_ns
+        )
+        if frame.id in link.requests:
+            raise ProtocolError(Cause.WORKER_PROTOCOL, f"request {frame.id:#x} was sent twice")
+        request.body = self._body(link, frame)
+        link.requests[frame.id] = request
+        self.in_flight += 1
+        if self.in_flight > _MAX_IN_FLIGHT:
+            self._answer_error(request, self._too_many(now_ns))
+        elif route.user_code or frame.body_length > route.inline_bytes:
+            self._pool.submit(self._decode_off_thread, request)
+        else:
+            self._decode(request)
+            self._decode_ns += time.monotonic_ns() - now_ns
+            self._decoded += 1
+            if request.error is not None:
+                self._answer_error(request, request.error)
+            else:
+                self._admit(request)
+
+    def _learn_route(self, meta: bytes) -> _Route:
+        try:
+            decoded = _decode_meta(meta)
+        except msgspec.MsgspecError as error:
+            raise ProtocolError(Cause.WORKER_PROTOCOL, f"metadata of INFER: {error}") from error
+        user_code = self._codec.runs_user_code(decoded)
+        if user_code or decoded.content_encoding:
+            inline_bytes = -1
+        elif decoded.json_length >= 0 or "json" not in (decoded.content_type or "json"):
+            inline_bytes = _INLINE_BINARY_BYTES
+        else:
+            inline_bytes = _INLINE_JSON_BYTES
+        if len(self._routes) >= _MAX_ROUTES:
+            self._routes.clear()
+        route = self._routes[meta] = _Route(decoded, user_code, inline_bytes)
+        return route
+
+    def _body(self, link: GatewayLink, frame: Frame) -> bytes | memoryview:
+        if not frame.flags & SHARED:
+            return frame.body
+        offset = int.from_bytes(frame.body, "little")
+        try:
+            return link.arena.view(offset, frame.body_length)
+        except ValueError as error:
+            raise ProtocolError(Cause.WORKER_PROTOCOL, str(error)) from error
+
+    def _decode(self, request: Request) -> None:
+        try:
+            request.decoded = self._codec.decode(request.meta, request.body, request.request_id)
+        except RequestError as error:
+            request.error = error
+        except Exception as error:  # noqa: BLE001 - one request must not end the others
+            self._log.failure("decoding failed unexpectedly", request.request_id, error)
+            request.error = RequestError(Cause.INTERNAL, "The request could not be read.")
+
+    def _decode_off_thread(self, request: Request) -> None:
+        if not request.cancelled:
+            began_ns = time.monotonic_ns()
+            self._decode(request)
+            request.decode_ns = time.monotonic_ns() - began_ns
+        self._post(request)
+
+    def _admit(self, request: Request) -> None:
+        decoded = request.decoded
+        if decoded is None:
+            raise RuntimeError(f"request {request.id:#x} was decoded to nothing")
+        if request.decode_ns:
+            self._decode_ns += request.decode_ns
+            self._decoded += 1
+        refusal = self._batcher.admit(request, decoded, time.monotonic_ns())
+        if refusal is not None:
+            self._answer_error(request, refusal)
+
+    def _cancel(self, request: Request) -> None:
+        request.cancelled = True
+        if self._batcher.cancel(request):
+            self._metrics.add(self._metrics.cancelled_rows, request.rows)
+            self._answer_gone(request)
+
+    def _ran(self, request: Request) -> None:
+        if request.cancelled:
+            self._answer_gone(request)
+        elif request.error is not None:
+            self._answer_error(request, request.error)
+        elif request.outputs is None or request.decoded is None:
+            self._answer_error(request, RequestError(Cause.INTERNAL, "The model gave no answer."))
+        elif self._routes_off_thread(request):
+            request.advance(Stage.ENCODING)
+            self._pool.submit(self._encode_off_thread, request)
+        else:
+            began_ns = time.monotonic_ns()
+            self._encode(request)
+            self._encode_ns += time.monotonic_ns() - began_ns
+            self._encoded += 1
+            self._answer_encoded(request)
+
+    def _routes_off_thread(self, request: Request) -> bool:
+        if self._codec.runs_user_code(request.meta):
+            return True
+        outputs = request.outputs or {}
+        return sum([array.nbytes for array in outputs.values()]) > _INLINE_JSON_BYTES
+
+    def _encode(self, request: Request) -> None:
+        try:
+            if request.decoded is not None and request.outputs is not None:
+                request.answer = self._codec.encode(request.decoded, request.outputs)
+        except RequestError as error:
+            request.error = error
+        except Exception as error:  # noqa: BLE001 - one request must not end the others
+            self._log.failure("encoding failed", request.request_id, error)
+            request.error = RequestError(
+                Cause.ENCODE_FAILED, f"The answer could not be written: {describe(error)}"
+            )
+
+    def _encode_off_thread(self, request: Request) -> None:
+        if not request.cancelled:
+            began_ns = time.monotonic_ns()
+            self._encode(request)
+            request.encode_ns = time.monotonic_ns() - began_ns
+        self._post(request)
+
+    def _encoded_off_thread(self, request: Request) -> None:
+        self._encode_ns += request.encode_ns
+        self._encoded += 1
+        if request.cancelled:
+            self._answer_gone(request)
+        else:
+            self._answer_encoded(request)
+
+    # --- answers -----------------------------------------------------------------------------------
+
+    def _answer_encoded(self, request: Request) -> None:
+        if request.error is not None or request.answer is None:
+            self._answer_error(
+                request, request.error or RequestError(Cause.INTERNAL, "The answer is missing.")
+            )
+            return
+        meta, pieces = request.answer
+        self._answer(request, meta, pieces)
+
+    def _answer_error(self, request: Request, error: RequestError) -> None:
+        meta, body = self._codec.encode_error(request.meta, error, request.request_id)
+        self._answer(request, meta, [body])
+
+    def _answer_gone(self, request: Request) -> None:
+        self._answer(request, _GONE, [])
+
+    def _answer(self, request: Request, meta: bytes, pieces: list[bytes | memoryview]) -> None:
+        request.advance(Stage.ANSWERED)
+        self.in_flight -= 1
+        link = request.link
+        if link.requests.pop(request.id, None) is not None and not link.closed:
+            clock = request.queue_us << 32 | min(request.compute_us, 0xFFFF_FFFF)
+            link.add(FrameType.RESULT, request.id, clock, meta, pieces)
+            link.answered = True
+        request.release()
+
+    def _status(self, link: GatewayLink, now_ns: int) -> None:
+        link.answered = False
+        meta = _pack(StatusMeta(self._batcher.queue.rows, len(link.requests), self._resident.bytes))
+        flags = READY | (DRAINING if self.draining else 0)
+        link.add(FrameType.STATUS, 0, int(self._batcher.wait_us(now_ns)), meta, [], flags)
+
+    def _too_many(self, now_ns: int) -> RequestError:
+        return RequestError(
+            Cause.QUEUE_FULL,
+            f"{_MAX_IN_FLIGHT} requests are in progress in this replica already.",
+            retry_after_s=self._batcher.retry_after_s(now_ns),
+        )
+
+    def _observe_queue(self, batch: Batch) -> None:
+        started_ns = batch.started_ns
+        total_us = 0
+        for request in batch.requests:
+            waited_us = (started_ns - request.queued_ns) // NS_PER_US
+            request.queue_us = min(waited_us, 0xFFFF_FFFF)
+            total_us += waited_us
+        count = len(batch.requests)
+        self._metrics.queue.observe(total_us * 1e-6 / count, count)
+
+    def _show_ceiling(self) -> None:
+        ceiling = self._batcher.ceiling_rows
+        if ceiling != self._ceiling:
+            self._ceiling = ceiling
+            self._metrics.values[self._metrics.ceiling_rows] = ceiling
