@@ -1,7 +1,8 @@
 """Output arrays -> plain JSON.
 
 ``{"output0": [...]}``; without the row axis when the request had none. An output with declared labels also gets
-``"<name>_label"``: the label of its largest element, or one for each row. NaN and infinities, which JSON lacks, become null.
+``"<name>_label"``: the label of its largest element, or one for each row. NaN and infinities, which JSON lacks,
+become null.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class PlainWriter:
             if spec.labels and label not in names:
                 self._labels.append((b"," + _dumps(label) + b":", spec))
 
-    def write(self, outputs: dict[str, Array], single: bool) -> bytes:
+    def write(self, outputs: dict[str, Array], *, single: bool) -> bytes:
         """Return the body for the outputs of one request, row axis included.
 
         Raises:
@@ -78,12 +79,12 @@ class PlainWriter:
             pieces.append(json_data(spec.datatype, array[0] if single else array))
         for head, spec in self._labels:
             pieces.append(head)
-            pieces.append(label_json(spec, outputs[spec.name], single))
+            pieces.append(label_json(spec, outputs[spec.name], single=single))
         pieces.append(b"}")
         return b"".join(pieces)
 
 
-def label_json(spec: TensorSpec, array: Array, single: bool) -> bytes:
+def label_json(spec: TensorSpec, array: Array, *, single: bool) -> bytes:
     """Return the label of the largest element along the last axis, nested as the axes before it."""
     if single:
         array = array[0]

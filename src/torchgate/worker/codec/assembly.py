@@ -11,9 +11,11 @@ from difflib import get_close_matches
 from torchgate.errors import Cause, RequestError, TensorError
 from torchgate.schema.signature import BATCH, Signature
 from torchgate.worker.codec.decoded import AnswerForm, Decoded
-from torchgate.worker.codec.ports import Array, Port, shares_dimensions, show_shape
+from torchgate.worker.codec.ports import ANY_LENGTH, Array, Port, shares_dimensions, show_shape
 
 MAX_SHOWN_NAMES = 16
+COUNTED_BYTES = 256 * 1024  # smaller JSON bodies are read without counting first
+SPARE_COMMAS = 4096  # commas of a large request that separate no elements
 
 
 class Assembly:
@@ -33,7 +35,7 @@ class Assembly:
     ) -> None:
         self.has_rows = signature.has_rows
         self.ports = tuple(
-            Port(spec, self.has_rows, dict(lengths or {})) for spec in signature.inputs
+            Port(spec, has_rows=self.has_rows, lengths=lengths or {}) for spec in signature.inputs
         )
         self.names = tuple(port.name for port in self.ports)
         self.by_name = {port.name: port for port in self.ports}
@@ -43,7 +45,38 @@ class Assembly:
         self._shared = shares_dimensions(signature.inputs) or (
             not self.has_rows and sum(BATCH in spec.shape for spec in signature.inputs) > 1
         )
+        self.most_elements = self._count_most(max_rows)
         self._ranged = any(port.ranged for port in self.ports)
+
+    def _count_most(self, max_rows: int) -> int | None:
+        """Most elements a request can have; None when a dynamic dimension leaves it open."""
+        total = 0
+        for port in self.ports:
+            count = max_rows if self.has_rows else 1
+            for low, high in port.tail:
+                if high >= ANY_LENGTH[1]:
+                    return None
+                count *= max(low, high)
+            total += count
+        return total
+
+    def check_text_size(self, body: bytes) -> None:
+        """Refuse a large JSON body with more elements than any good request has, before it is read.
+
+        Lists of numbers take ten times the memory of their text; a count of commas is nearly free.
+
+        Raises:
+            RequestError: There are too many.
+        """
+        if self.most_elements is None or len(body) < COUNTED_BYTES:
+            return
+        commas = body.count(b",")
+        if commas > self.most_elements + SPARE_COMMAS:
+            raise RequestError(
+                Cause.TOO_MANY_ROWS,
+                f"The body has about {commas} elements; the model takes at most {self.most_elements} in one "
+                f"request, with all of its {self._max_rows} rows: send several.",
+            )
 
     def check_names(self, given: Iterable[str]) -> None:
         """Check that exactly the model's inputs are there.
@@ -81,13 +114,13 @@ class Assembly:
         shown = ", ".join(self.names[:MAX_SHOWN_NAMES])
         return shown + ", ..." * (len(self.names) > MAX_SHOWN_NAMES)
 
-    def build(self, arrays: list[Array], single: bool, form: AnswerForm) -> Decoded:
+    def build(self, arrays: list[Array], form: AnswerForm, *, single: bool) -> Decoded:
         """Check arrays, in the order of the inputs, and make the request of them.
 
         Args:
             arrays: One for each input; without the row axis when ``single``.
-            single: Whether the request is one row without the row axis.
             form: How the answer is written.
+            single: Whether the request is one row without the row axis.
 
         Raises:
             RequestError: A shape, the number of rows or an element is not what the model takes.
@@ -97,7 +130,7 @@ class Assembly:
             arrays = self._with_rows(arrays)
         rows = 1
         if self.has_rows:
-            rows = self._count_rows(arrays)
+            rows = self._count_rows(arrays, single=single)
         else:
             for port, array in zip(ports, arrays, strict=True):
                 if not port.check_tail(array.shape):
@@ -113,10 +146,12 @@ class Assembly:
             key = tuple([array.shape[1:] for array in arrays])
         else:
             key = tuple([array.shape for array in arrays])
-        return Decoded(dict(zip(self.names, arrays, strict=True)), rows, key, form, single)
+        return Decoded(dict(zip(self.names, arrays, strict=True)), rows, key, form, single=single)
 
     def _with_rows(self, arrays: list[Array]) -> list[Array]:
         for port, array in zip(self.ports, arrays, strict=True):
+            if not array.size and array.ndim <= 1 < port.rank:
+                raise port.empty_error(f"{port.datatype} {show_shape(array.shape)}")
             if array.ndim != port.rank - 1:
                 if array.ndim == port.rank and port is not self.ports[0]:
                     raise self._mixed_error(port, array)
@@ -131,12 +166,12 @@ class Assembly:
             "give all inputs with the row dimension, or all without",
         )
 
-    def _count_rows(self, arrays: list[Array]) -> int:
+    def _count_rows(self, arrays: list[Array], *, single: bool) -> int:
         rows = -1
         for port, array in zip(self.ports, arrays, strict=True):
             shape = array.shape
             if len(shape) != port.rank or not shape[0] or not port.check_tail(shape[1:]):
-                raise port.shape_error(shape)
+                raise port.shape_error(shape, single=single)
             if rows < 0:
                 rows = shape[0]
             elif shape[0] != rows:

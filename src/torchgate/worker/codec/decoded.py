@@ -27,7 +27,7 @@ class OutputWish:
 
     __slots__ = ("binary", "name")
 
-    def __init__(self, name: str, binary: bool) -> None:
+    def __init__(self, name: str, *, binary: bool) -> None:
         self.name = name
         self.binary = binary
 
@@ -46,13 +46,11 @@ class Decoded:
         id: ``id`` of an Open Inference Protocol request, as JSON; empty when absent.
         wishes: Requested outputs in order; None for all of them.
         binary: Whether all outputs not named in ``wishes`` are wanted as bytes.
-        context: What the model's own ``encode`` is given besides the outputs.
     """
 
     __slots__ = (
         "arrays",
         "binary",
-        "context",
         "form",
         "id",
         "rows",
@@ -68,6 +66,7 @@ class Decoded:
         rows: int,
         shape_key: tuple[Any, ...],
         form: AnswerForm,
+        *,
         single: bool,
     ) -> None:
         self.arrays = arrays
@@ -79,4 +78,3 @@ class Decoded:
         self.id = b""
         self.wishes: tuple[OutputWish, ...] | None = None
         self.binary = False
-        self.context: Any = None

@@ -8,6 +8,7 @@ can exhaust the stack.
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,8 @@ from torchgate.schema.datatypes import INTEGER_RANGE, Datatype
 from torchgate.worker.codec.jsontext import kind_of
 from torchgate.worker.codec.ports import FLOAT_LIMIT, Array, Port, fp32_to_bf16, show_shape
 
+MAX_NESTING = 32  # numpy arrays have at most 64 dimensions, tensors of models a handful
 MAX_SHOWN_VALUE = 40  # characters of an offending value in a message
-
-_WANTED = {True: "numbers", False: "integers"}
 
 
 def array_from_json(port: Port, value: Any) -> Array:
@@ -46,6 +46,11 @@ def flatten(port: Port, value: Any) -> tuple[tuple[int, ...], list[Any]]:
             if not isinstance(item, list) or len(item) != size:
                 raise _ragged(port, shape, i, size, item)
         shape.append(size)
+        if len(shape) > MAX_NESTING:
+            raise port.error(
+                f"Input {port.name!r} is nested more than {MAX_NESTING} levels deep.",
+                f"{port.datatype} {show_shape(shape)}",
+            )
         level = list(itertools.chain.from_iterable(level))
     for i, item in enumerate(level):
         if isinstance(item, list):
@@ -69,7 +74,11 @@ def where(shape: list[int] | tuple[int, ...], index: int) -> str:
     """Return the index of the ``index``-th element of an array of ``shape``, such as ``[0, 3]``."""
     if not shape:
         return "[]"
-    return show_shape([int(i) for i in np.unravel_index(index, tuple(shape))])
+    place: list[int] = []
+    for size in reversed(shape):
+        index, at = divmod(index, size)
+        place.append(at)
+    return show_shape(place[::-1])
 
 
 def array_from_leaves(port: Port, leaves: list[Any], shape: tuple[int, ...]) -> Array:
@@ -113,12 +122,11 @@ def _floats(port: Port, leaves: list[Any], shape: tuple[int, ...]) -> Array:
     try:
         wide = np.array(leaves, np.float64)
     except OverflowError:
-        wide = None
+        wide = None  # an integer beyond any float
     if wide is None or not bool((np.abs(wide) <= limit).all()):
-        for i, leaf in enumerate(leaves):
-            if abs(leaf) > min(limit, 1.7976931348623157e308):
-                raise _out_of_range(port, leaf, shape, i)
-    assert wide is not None
+        limit = min(limit, sys.float_info.max)
+        culprit = next(i for i, leaf in enumerate(leaves) if abs(leaf) > limit)
+        raise _out_of_range(port, leaves[culprit], shape, culprit)
     if port.datatype is Datatype.BF16:
         return fp32_to_bf16(wide.astype(np.float32))
     return wide.astype(port.dtype)

@@ -22,7 +22,7 @@ def is_json(kind: str) -> bool:
 
 def matches(kind: str, pattern: str) -> bool:
     """Return whether a media type falls under ``type/subtype``, ``type/*`` or ``*/*``."""
-    if pattern == "*/*" or pattern == kind:
+    if pattern in {"*/*", kind}:
         return True
     return pattern.endswith("/*") and kind.startswith(pattern[:-1])
 
@@ -72,3 +72,12 @@ def _weight(kind: str, ranges: list[tuple[str, float]]) -> float:
         if rank > specific:
             weight, specific = value, rank
     return weight
+
+
+def charset(content_type: str) -> str:
+    """Return the ``charset`` parameter of a media type in lower case, or an empty string."""
+    for parameter in content_type.split(";")[1:]:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip().strip('"').lower()
+    return ""

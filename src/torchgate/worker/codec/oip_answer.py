@@ -38,8 +38,8 @@ class OipWriter:
             % (_json(spec.name), spec.datatype.encode())
             for spec in signature.outputs
         }
-        self._all_json = tuple(OutputWish(spec.name, False) for spec in signature.outputs)
-        self._all_binary = tuple(OutputWish(spec.name, True) for spec in signature.outputs)
+        self._all_json = tuple(OutputWish(spec.name, binary=False) for spec in signature.outputs)
+        self._all_binary = tuple(OutputWish(spec.name, binary=True) for spec in signature.outputs)
 
     def write(self, decoded: Decoded, outputs: dict[str, Array]) -> tuple[int, list[Piece]]:
         """Return the length of the JSON part (-1 when there is nothing else) and the pieces of the body.

@@ -1,8 +1,8 @@
 """Open Inference Protocol v2 request bodies (REST, with Triton's binary tensor data extension) -> `Decoded`.
 
 Sources: kserve/open-inference-protocol ``specification/protocol/inference_rest.md`` for the JSON,
-triton-inference-server/server ``docs/protocol/extension_binary_data.md`` for tensors as bytes after it. Tensors as bytes are
-views of the body: nothing is copied. Parameters this module doesn't know are ignored, as the protocol wants.
+triton-inference-server/server ``docs/protocol/extension_binary_data.md`` for tensors as bytes after it. Tensors as
+bytes are views of the body: nothing is copied.
 """
 
 from __future__ import annotations
@@ -17,9 +17,16 @@ from torchgate.errors import Cause, RequestError, TensorError
 from torchgate.schema.datatypes import Datatype
 from torchgate.worker.codec.assembly import Assembly
 from torchgate.worker.codec.bytes_tensor import unpack_bytes
-from torchgate.worker.codec.decoded import AnswerForm, Decoded, OutputWish
+from torchgate.worker.codec.decoded import AnswerForm, Decoded
 from torchgate.worker.codec.elements import array_from_leaves, flatten
-from torchgate.worker.codec.jsontext import json_error, read_json, refuse_duplicates
+from torchgate.worker.codec.jsontext import read_json, refuse_duplicates
+from torchgate.worker.codec.oip_message import (
+    SHARED_MEMORY,
+    OipInput,
+    Wishes,
+    expected_quotes,
+    parse_request,
+)
 from torchgate.worker.codec.plain import MISFITS, list_reader
 from torchgate.worker.codec.ports import (
     DTYPE,
@@ -27,40 +34,15 @@ from torchgate.worker.codec.ports import (
     Port,
     is_lossless,
     json_element,
+    lossy_hint,
     nested,
     show_shape,
     widen,
 )
 
-Parameters = dict[str, Any]
 Body = bytes | memoryview
 
 MAX_RANK = 64  # a shape longer than this is refused before it is looked at
-_SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
-_SHARED_MEMORY = ("shared_memory_region", "shared_memory_byte_size", "shared_memory_offset")
-
-
-class _Input(msgspec.Struct, gc=False):
-    name: str
-    shape: list[int]
-    datatype: str
-    parameters: Parameters | None = None
-    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
-class _Output(msgspec.Struct, gc=False):
-    name: str
-    parameters: Parameters | None = None
-
-
-class _Request(msgspec.Struct, gc=False):
-    inputs: list[_Input]
-    id: str | msgspec.UnsetType = msgspec.UNSET
-    parameters: Parameters | None = None
-    outputs: list[_Output] | None = None
-
-
-_decode_request = msgspec.json.Decoder(_Request).decode
 
 
 class OipReader:
@@ -75,12 +57,11 @@ class OipReader:
         self._assembly = assembly
         self._ports = assembly.ports
         self._by_name = assembly.by_name
-        self._outputs = frozenset(outputs)
-        self._output_names = outputs
+        self._wishes = Wishes(outputs)
         self._decoders: dict[tuple[str, int], Callable[[msgspec.Raw], Any]] = {}
-        self._lists = {port.name: list_reader(port.dtype) for port in self._ports}
+        self._lists = {port.name: list_reader(port.datatype) for port in self._ports}
         for port in self._ports:
-            if port.datatype not in (Datatype.BF16, Datatype.BYTES):
+            if port.datatype is not Datatype.BYTES:
                 for depth in {1, port.rank} - {0}:
                     kind = nested(json_element(port.datatype), depth)
                     self._decoders[port.name, depth] = msgspec.json.Decoder(kind).decode
@@ -107,28 +88,16 @@ class OipReader:
         else:
             view = memoryview(body)
             head, tail = bytes(view[:json_length]), view[json_length:]
-        request = self._parse(head)
+        self._assembly.check_text_size(head)
+        request = parse_request(head)
+        if head.count(b'"') != expected_quotes(request):
+            refuse_duplicates(head)
         arrays = self._arrays(request.inputs, tail)
-        decoded = self._assembly.build(arrays, False, AnswerForm.OIP)
-        self._apply(decoded, request)
+        decoded = self._assembly.build(arrays, AnswerForm.OIP, single=False)
+        self._wishes.apply(decoded, request)
         return decoded
 
-    def _parse(self, head: bytes) -> _Request:
-        try:
-            request = _decode_request(head)
-        except msgspec.ValidationError as error:
-            read_json(head)  # not JSON at all is said in its own words
-            raise RequestError(
-                Cause.BAD_REQUEST,
-                f"The body is not an Open Inference Protocol request: {str(error)[:200]}.",
-            ) from None
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            raise json_error(head, error) from None
-        return request
-
-    # --- tensors -----------------------------------------------------------------------------------
-
-    def _arrays(self, inputs: list[_Input], tail: memoryview | None) -> list[Array]:
+    def _arrays(self, inputs: list[OipInput], tail: memoryview | None) -> list[Array]:
         found: dict[str, Array] = {}
         at = 0
         for tensor in inputs:
@@ -160,7 +129,7 @@ class OipReader:
             self._assembly.check_names(found)
         return [found[port.name] for port in self._ports]
 
-    def _shape(self, port: Port, tensor: _Input) -> tuple[int, ...]:
+    def _shape(self, port: Port, tensor: OipInput) -> tuple[int, ...]:
         shape = tensor.shape
         if len(shape) > MAX_RANK:
             raise port.error(
@@ -174,11 +143,11 @@ class OipReader:
                 )
         return tuple(shape)
 
-    def _binary_size(self, port: Port, tensor: _Input) -> int | None:
+    def _binary_size(self, port: Port, tensor: OipInput) -> int | None:
         parameters = tensor.parameters
         if parameters is None:
             return None
-        for name in _SHARED_MEMORY:
+        for name in SHARED_MEMORY:
             if name in parameters:
                 raise RequestError(
                     Cause.BAD_REQUEST,
@@ -200,7 +169,7 @@ class OipReader:
             )
         return size
 
-    def _datatype(self, port: Port, tensor: _Input) -> Datatype:
+    def _datatype(self, port: Port, tensor: OipInput) -> Datatype:
         datatype = Datatype.__members__.get(tensor.datatype)
         if datatype is None:
             raise port.error(
@@ -211,16 +180,13 @@ class OipReader:
         return datatype
 
     def _type_error(self, port: Port, datatype: Datatype, shape: tuple[int, ...]) -> TensorError:
-        hint = "convert it on the client's side: nothing is cast where a value could change"
-        if datatype is Datatype.FP64 and port.datatype is Datatype.FP32:
-            hint = "numpy makes float64 by default: send array.astype(numpy.float32) as FP32"
         return port.error(
             f"Input {port.name!r} is {port.datatype}, not {datatype}.",
             f"{datatype} {show_shape(shape)}",
-            hint,
+            lossy_hint(datatype, port.datatype),
         )
 
-    def _from_json(self, port: Port, tensor: _Input, shape: tuple[int, ...]) -> Array:
+    def _from_json(self, port: Port, tensor: OipInput, shape: tuple[int, ...]) -> Array:
         if tensor.datatype != port.datatype:
             datatype = self._datatype(port, tensor)
             if not _json_compatible(datatype, port.datatype):
@@ -275,7 +241,7 @@ class OipReader:
         )
 
     def _from_binary(
-        self, port: Port, tensor: _Input, shape: tuple[int, ...], data: memoryview
+        self, port: Port, tensor: OipInput, shape: tuple[int, ...], data: memoryview
     ) -> Array:
         datatype = port.datatype
         if tensor.datatype != datatype:
@@ -291,10 +257,8 @@ class OipReader:
                 f"{show_shape(shape)} takes {_big(count * datatype.itemsize)}.",
                 f"{len(data)} bytes",
             )
-        if datatype is Datatype.BOOL:
-            array = _binary_bools(port, data)
-        else:
-            array = np.frombuffer(data, DTYPE[datatype])
+        is_bool = datatype is Datatype.BOOL
+        array = _binary_bools(port, data) if is_bool else np.frombuffer(data, DTYPE[datatype])
         return widen(array.reshape(shape), datatype, port.datatype)
 
     def _read_raw(self, body: Body) -> Decoded:
@@ -308,11 +272,13 @@ class OipReader:
         if port.datatype is Datatype.BYTES:
             array = np.empty(1, np.object_)
             array[0] = bytes(body)
-            return self._assembly.build([array.reshape((1,) * port.rank)], False, AnswerForm.OIP)
+            return self._assembly.build(
+                [array.reshape((1,) * port.rank)], AnswerForm.OIP, single=False
+            )
         shape = self._raw_shape(port, len(body))
-        tensor = _Input(name=port.name, shape=list(shape), datatype=port.datatype)
+        tensor = OipInput(name=port.name, shape=list(shape), datatype=port.datatype)
         array = self._from_binary(port, tensor, shape, memoryview(body))
-        decoded = self._assembly.build([array], False, AnswerForm.OIP)
+        decoded = self._assembly.build([array], AnswerForm.OIP, single=False)
         decoded.binary = True
         return decoded
 
@@ -336,69 +302,6 @@ class OipReader:
                 f"{size} bytes",
             )
         return tuple(d if isinstance(d, int) else size // block for d in port.spec.shape)
-
-    # --- parameters --------------------------------------------------------------------------------
-
-    def _apply(self, decoded: Decoded, request: _Request) -> None:
-        if request.id is not msgspec.UNSET:
-            decoded.id = msgspec.json.encode(request.id)
-        parameters = request.parameters
-        if parameters:
-            self._apply_parameters(decoded, parameters)
-        if request.outputs:
-            decoded.wishes = self._wishes(request.outputs, decoded.binary)
-
-    def _apply_parameters(self, decoded: Decoded, parameters: Parameters) -> None:
-        for name in _SEQUENCE:
-            if parameters.get(name):
-                raise RequestError(
-                    Cause.BAD_REQUEST,
-                    f"The parameter {name} asks for a stateful sequence; the models served here keep no state "
-                    "between requests.",
-                )
-        decoded.binary = _flag(parameters, "binary_data_output", "The request")
-        timeout = parameters.get("timeout")
-        if timeout is not None:
-            if type(timeout) is not int or not 0 <= timeout < 1 << 62:
-                raise RequestError(
-                    Cause.BAD_REQUEST,
-                    "The parameter timeout is not a whole number of microseconds.",
-                )
-            decoded.timeout_us = timeout
-
-    def _wishes(self, outputs: list[_Output], binary: bool) -> tuple[OutputWish, ...]:
-        wishes: list[OutputWish] = []
-        seen: set[str] = set()
-        for output in outputs:
-            name = output.name
-            if name not in self._outputs:
-                known = ", ".join(self._output_names[:16])
-                raise RequestError(
-                    Cause.UNKNOWN_OUTPUT,
-                    f"The model has no output {name[:64]!r}; its outputs are {known}.",
-                )
-            if name in seen:
-                raise RequestError(Cause.BAD_REQUEST, f"Output {name!r} is asked for twice.")
-            seen.add(name)
-            parameters = output.parameters or {}
-            for key in ("classification", *_SHARED_MEMORY):
-                if parameters.get(key):
-                    raise RequestError(
-                        Cause.BAD_REQUEST,
-                        f"Output {name!r} asks for {key}, which is not supported: take the whole tensor.",
-                    )
-            wants = _flag(parameters, "binary_data", f"Output {name!r}", binary)
-            wishes.append(OutputWish(name, wants))
-        return tuple(wishes)
-
-
-def _flag(parameters: Parameters, name: str, where: str, default: bool = False) -> bool:
-    value = parameters.get(name, default)
-    if not isinstance(value, bool):
-        raise RequestError(
-            Cause.BAD_REQUEST, f"{where} has a {name} that is neither true nor false."
-        )
-    return value
 
 
 def _json_compatible(given: Datatype, wanted: Datatype) -> bool:

@@ -21,7 +21,7 @@ from torchgate.worker.codec.assembly import Assembly
 from torchgate.worker.codec.decoded import AnswerForm, Decoded
 from torchgate.worker.codec.elements import array_from_json
 from torchgate.worker.codec.jsontext import kind_of, read_json, refuse_duplicates
-from torchgate.worker.codec.ports import Array, Port, Port, json_element, nested
+from torchgate.worker.codec.ports import DTYPE, Array, Port, fp32_to_bf16, json_element, nested
 
 # The first key of an object and the brackets its value opens with; or those of a bare value.
 _PEEK = re.compile(rb'\s*(?:\{\s*"([^"\\]*)"\s*:\s*)?((?:\[\s*){0,64})')
@@ -30,12 +30,15 @@ _PEEK = re.compile(rb'\s*(?:\{\s*"([^"\\]*)"\s*:\s*)?((?:\[\s*){0,64})')
 MISFITS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
 
 
-def list_reader(dtype: np.dtype[Any]) -> Callable[[Any], Array]:
-    """Return what makes an array of ``dtype`` from lists whose elements were checked.
+def list_reader(datatype: Datatype) -> Callable[[Any], Array]:
+    """Return what makes an array of ``datatype`` from lists whose elements were checked.
 
     It raises ValueError for ragged lists and OverflowError for integers beyond 64 bits.
     """
     array = np.array
+    if datatype is Datatype.BF16:
+        return lambda value: fp32_to_bf16(array(value, np.float32))
+    dtype = DTYPE[datatype]
 
     def read(value: Any) -> Array:
         return array(value, dtype)
@@ -59,26 +62,30 @@ class PlainReader:
         self._has_rows = assembly.has_rows
         self._fields = tuple(f"f{i}" for i in range(len(self._ports)))
         self._readers = tuple(
-            (list_reader(port.dtype), field)
+            (list_reader(port.datatype), field)
             for port, field in zip(self._ports, self._fields, strict=True)
         )
-        # BF16 and BYTES have no typed fast path: their elements need a conversion anyway.
-        self._typed = all(
-            port.datatype not in (Datatype.BYTES, Datatype.BF16) for port in self._ports
-        )
-        self._object = {False: self._object_decoder(False), True: self._object_decoder(True)}
-        self._bare = {False: self._bare_decoder(False), True: self._bare_decoder(True)}
+        # BYTES has no fast path: quotes can't be told from those of keys, and each element needs a conversion.
+        self._typed = all(port.datatype is not Datatype.BYTES for port in self._ports)
+        self._object = {
+            False: self._object_decoder(single=False),
+            True: self._object_decoder(single=True),
+        }
+        self._bare = {
+            False: self._bare_decoder(single=False),
+            True: self._bare_decoder(single=True),
+        }
 
-    def _type(self, port: Port, single: bool) -> Any:
+    def _type(self, port: Port, *, single: bool) -> Any:
         return nested(json_element(port.datatype), port.rank - 1 if single else port.rank)
 
-    def _object_decoder(self, single: bool) -> Callable[[bytes], Any] | None:
+    def _object_decoder(self, *, single: bool) -> Callable[[bytes], Any] | None:
         if not self._typed or (single and not self._assembly.has_rows):
             return None
         record = msgspec.defstruct(
             "Inputs",
             [
-                (field, self._type(port, single))
+                (field, self._type(port, single=single))
                 for field, port in zip(self._fields, self._ports, strict=True)
             ],
             rename={
@@ -89,10 +96,10 @@ class PlainReader:
         )
         return msgspec.json.Decoder(record).decode
 
-    def _bare_decoder(self, single: bool) -> Callable[[bytes], Any] | None:
+    def _bare_decoder(self, *, single: bool) -> Callable[[bytes], Any] | None:
         if self._only is None or not self._typed or (single and not self._assembly.has_rows):
             return None
-        return msgspec.json.Decoder(self._type(self._only, single)).decode
+        return msgspec.json.Decoder(self._type(self._only, single=single)).decode
 
     def read(self, body: bytes, form: AnswerForm) -> Decoded:
         """Read one body.
@@ -100,26 +107,27 @@ class PlainReader:
         Raises:
             RequestError: Not JSON, or not what the model takes.
         """
+        self._assembly.check_text_size(body)
         found = _PEEK.match(body)
-        assert found is not None  # the pattern matches the empty string
-        key, brackets = found.groups()
+        # The pattern matches any text, if need be nothing of it.
+        key, brackets = found.groups() if found else (None, b"")
         depth = brackets.count(b"[")
         arrays: list[Array] | None = None
         single = False
         if key is None:
             if self._only is not None:
                 single = self._has_rows and depth < self._only.rank
-                arrays = self._read_bare(body, single)
+                arrays = self._read_bare(body, single=single)
         elif body.count(b'"') == self._quotes and key in self._ranks:
             # As many quotes as the keys have: none can be there twice, and no element is a string.
             single = self._has_rows and depth < self._ranks[key]
-            arrays = self._read_object(body, single)
+            arrays = self._read_object(body, single=single)
         if arrays is None:
             arrays = self._read_slowly(body)
             single = self._has_rows and arrays[0].ndim == self._ports[0].rank - 1
-        return self._assembly.build(arrays, single, form)
+        return self._assembly.build(arrays, form, single=single)
 
-    def _read_object(self, body: bytes, single: bool) -> list[Array] | None:
+    def _read_object(self, body: bytes, *, single: bool) -> list[Array] | None:
         decode = self._object[single]
         if decode is None:
             return None
@@ -129,7 +137,7 @@ class PlainReader:
         except MISFITS:
             return None
 
-    def _read_bare(self, body: bytes, single: bool) -> list[Array] | None:
+    def _read_bare(self, body: bytes, *, single: bool) -> list[Array] | None:
         decode = self._bare[single]
         if decode is None:
             return None

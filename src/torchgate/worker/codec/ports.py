@@ -43,7 +43,7 @@ FLOAT_LIMIT: Final[dict[Datatype, float]] = {
     # Largest double that still rounds to a finite value of the type (half a step above its maximum rounds up
     # to infinity).
     Datatype.FP16: math.nextafter(65520.0, 0.0),
-    Datatype.BF16: math.nextafter(2.0**128 - 2.0**119, 0.0),
+    Datatype.BF16: 2.0**128 - 2.0**119 - 2.0**104,  # a float32: numbers are rounded to that first
     Datatype.FP32: math.nextafter(2.0**128 - 2.0**103, 0.0),
     Datatype.FP64: math.inf,
 }
@@ -57,7 +57,7 @@ _WIDER_FLOAT = {
     Datatype.FP32: {Datatype.FP64},
 }
 
-_ANY = (1, 1 << 62)  # a dynamic dimension has at least one element
+ANY_LENGTH = (1, 1 << 62)  # a dynamic dimension has at least one element
 MAX_SHOWN_DIMS = 16  # a shape with more is cut in messages
 
 
@@ -95,6 +95,13 @@ def fp32_to_bf16(array: Array) -> Array:
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(array), 0x7FC0, rounded).astype(np.uint16)
+
+
+def lossy_hint(given: Datatype, wanted: Datatype) -> str:
+    """Return what to do about a type that can't be converted without loss."""
+    if given is Datatype.FP64 and wanted is Datatype.FP32:
+        return "numpy makes float64 by default: send array.astype(numpy.float32) as FP32"
+    return "convert it on your side: nothing is cast where a value could change"
 
 
 def json_element(datatype: Datatype) -> Any:
@@ -156,7 +163,7 @@ class Port:
     )
 
     def __init__(
-        self, spec: TensorSpec, has_rows: bool, lengths: Mapping[str, tuple[int, int]]
+        self, spec: TensorSpec, *, has_rows: bool, lengths: Mapping[str, tuple[int, int]]
     ) -> None:
         self.spec = spec
         self.name = spec.name
@@ -165,7 +172,9 @@ class Port:
         self.rank = len(spec.shape)
         self.has_rows = has_rows
         dims = spec.shape[1:] if has_rows else spec.shape
-        self.tail = tuple((d, d) if isinstance(d, int) else lengths.get(d, _ANY) for d in dims)
+        self.tail = tuple(
+            (d, d) if isinstance(d, int) else lengths.get(d, ANY_LENGTH) for d in dims
+        )
         fixed = tuple(d for d in dims if isinstance(d, int))
         self.static = fixed if len(fixed) == len(dims) else None
         self.ranged = spec.minimum is not None or spec.maximum is not None
@@ -185,14 +194,18 @@ class Port:
             return tail == self.static
         if len(tail) != len(self.tail):
             return False
-        for size, (low, high) in zip(tail, self.tail, strict=True):
-            if not low <= size <= high:
-                return False
-        return True
+        return all(low <= size <= high for size, (low, high) in zip(tail, self.tail, strict=True))
 
-    def shape_error(self, shape: Sequence[int]) -> TensorError:
-        """Return the error for a shape (row axis included when there is one) that doesn't fit."""
-        got = f"{self.datatype} {show_shape(shape)}"
+    def shape_error(self, shape: Sequence[int], *, single: bool = False) -> TensorError:
+        """Return the error for a shape that doesn't fit.
+
+        Args:
+            shape: The shape, row axis included when the model has one.
+            single: Whether the request had none, because it is one row.
+        """
+        got = f"{self.datatype} {show_shape(shape[1:] if single else shape)}"
+        if single:
+            got += " as one row"
         if self.has_rows and len(shape) == self.rank and shape[0] == 0:
             return self.empty_error(got)
         if len(shape) != self.rank:
