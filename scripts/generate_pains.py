@@ -84,8 +84,8 @@ def render(known: dict[str, dict[str, str]], found: dict[str, list[str]]) -> str
     lines = ["| code | the pain | what torchgate does | shown by |", "|---|---|---|---|"]
     for code, row in known.items():
         if code in found:
-            tests = "<br>".join(f"`{test}`" for test in found[code])
-            lines.append(f"| {code} | {row['pain']} | {row['mechanism']} | {tests} |")
+            shown_by = "<br>".join(f"`{test}`" for test in found[code])
+            lines.append(f"| {code} | {row['pain']} | {row['mechanism']} | {shown_by} |")
     return HEAD + "\n".join(lines) + "\n"
 
 

@@ -2,26 +2,34 @@
 
 - ``docs/reference/limits.md`` from `torchgate.schema.config.Limits` and its docstring.
 - ``docs/reference/metrics.md`` from `torchgate.observe.metrics.METRICS`.
-- ``docs/reference/cli.md`` from what the command line itself prints as help.
+- ``docs/reference/cli.md`` from the commands and options themselves.
 """
 
 from __future__ import annotations
 
-import os
+import enum
+import inspect
 import re
-import subprocess
 import sys
+import typing
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import typer
 
+from torchgate.cli import demo, serve, version
 from torchgate.observe.counters import COUNTER, GAUGE
 from torchgate.observe.metrics import METRICS
 from torchgate.schema.config import Limits
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 MADE = "Made by `scripts/generate_reference.py`; don't edit by hand.\n"
-COMMANDS = ("", "serve", "demo")
+CLI_HEAD = """
+Exit codes: 0 after a stop that was asked for, 2 when something typed can't work, 3 when a model can't be served, 1 for
+anything else. Events for people go to standard error, the access log to standard output.
+"""
 
 
 def _attributes(docstring: str) -> dict[str, str]:
@@ -85,26 +93,62 @@ def metrics() -> str:
     )
 
 
-def _help(command: str) -> str:
-    arguments = [command, "--help"] if command else ["--help"]
-    result = subprocess.run(
-        [sys.executable, "-c", "from torchgate.cli import main; main()", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "LC_ALL": "C.UTF-8"},
-    )
-    return "\n".join(line.rstrip() for line in result.stdout.strip().splitlines())
+def _default(info: Any, value: object) -> str:
+    if isinstance(info.show_default, str):
+        return info.show_default
+    if value is inspect.Parameter.empty or value in (None, []):
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"`{getattr(value, 'value', value)}`"
+
+
+def _kind(info: Any, annotation: Any) -> str:
+    """Return what stands for an option's value."""
+    if info.metavar:
+        return str(info.metavar)
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return "|".join(choice.value for choice in annotation)
+    if annotation is bool:
+        return ""
+    return "N" if "int" in str(annotation) else "TEXT"
+
+
+def _rows(command: Callable[..., None]) -> Iterator[tuple[str, str]]:
+    """Return (group, table row) of each argument and option."""
+    hints = typing.get_type_hints(command, include_extras=True)
+    for name, parameter in inspect.signature(command).parameters.items():
+        annotation, info = typing.get_args(hints[name])[:2]
+        text = (info.help or "").replace("|", "\\|")
+        kind = _kind(info, annotation).replace("|", "\\|")
+        default = _default(info, parameter.default)
+        if isinstance(info, typer.models.ArgumentInfo):
+            yield "Arguments", f"| `{kind}` | {text} | {default} |"
+            continue
+        flag = name.replace("_", "-")
+        names = [f"--{flag}", f"--no-{flag}"] if parameter.default is True else [f"--{flag}"]
+        option = ", ".join(info.param_decls or names)
+        yield (
+            info.rich_help_panel or "Options",
+            f"| `{f'{option} {kind}'.strip()}` | {text} | {default} |",
+        )
+
+
+def _command(command: Callable[..., None]) -> str:
+    parts = [f"\n## torchgate {command.__name__}\n\n{inspect.getdoc(command)}\n"]
+    groups: dict[str, list[str]] = {}
+    for group, row in _rows(command):
+        groups.setdefault(group, []).append(row)
+    for group, rows in groups.items():
+        head = f"\n{group}:\n\n| | meaning | default |\n|---|---|---|\n"
+        parts.append(head + "\n".join(rows) + "\n")
+    return "".join(parts)
 
 
 def cli() -> str:
     """Return the page of the command line."""
-    parts = ["# Command line\n\n" + MADE]
-    for command in COMMANDS:
-        title = f"torchgate {command}".strip()
-        parts.append(f"\n## {title}\n\n```text\n{_help(command)}\n```\n")
-    return "".join(parts)
+    commands: tuple[Callable[..., None], ...] = (serve.serve, demo.demo, version.version)
+    return "".join(["# Command line\n\n", MADE, CLI_HEAD, *map(_command, commands)])
 
 
 def main() -> None:

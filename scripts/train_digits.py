@@ -81,7 +81,7 @@ def train(images: Tensor, labels: Tensor) -> DigitNet:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK_LR, total_steps=steps)
     loss_of = nn.CrossEntropyLoss(label_smoothing=0.05)
     for _ in range(EPOCHS):
-        for rows in torch.randperm(len(labels)).split(BATCH):
+        for rows in torch.split(torch.randperm(len(labels)), BATCH):
             loss = loss_of(net.logits(vary(images[rows])), labels[rows])
             optimizer.zero_grad()
             loss.backward()
