@@ -24,11 +24,18 @@ class CodecPool:
 
     Args:
         activity: Where jobs are entered.
+        prepare_thread: Called first on every thread.
         crashed: Called, on the thread, with what escaped from a job; must not return.
     """
 
-    def __init__(self, activity: Activity, crashed: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        activity: Activity,
+        prepare_thread: Callable[[], None],
+        crashed: Callable[[BaseException], None],
+    ) -> None:
         self._activity = activity
+        self._prepare_thread = prepare_thread
         self._crashed = crashed
         self._jobs: queue.SimpleQueue[tuple[Callable[[Request], None], Request]] = (
             queue.SimpleQueue()
@@ -52,6 +59,7 @@ class CodecPool:
     def _run(self, lane: int) -> None:
         activity = self._activity
         try:
+            self._prepare_thread()
             while True:
                 job, request = self._jobs.get()
                 activity.enter(lane, (request.id,), time.monotonic_ns(), 0)

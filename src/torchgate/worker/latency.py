@@ -16,8 +16,8 @@ _CALL_OVERHEAD_US = 50.0  # what a call costs around the model: loop turn, assem
 _RETRY_EVERY = 64  # every so many calls at the cap, the next larger size is measured again
 _INLINE_ENTER_US = 700.0
 _INLINE_LEAVE_US = 1300.0
-_INLINE_BAN_US = 10_000.0  # an inline call this slow held the I/O thread: no more for a while
-_INLINE_BAN_CALLS = 1000
+_INLINE_BAN_US = 50_000.0  # an inline call this slow (not just preempted): none for a while
+_INLINE_BAN_CALLS = 300
 
 
 class LatencyTable:

@@ -67,11 +67,20 @@ class LoadOrder:
 
 
 class Loaded:
-    """Posted by the loading thread: from now on requests are served."""
+    """Posted by the loading thread: from now on requests are served.
 
-    __slots__ = ("ready", "serving")
+    Attributes:
+        serving: What serves them.
+        ready: What the supervisor is told.
+        prepare_thread: Sets what torch keeps per thread; called on the I/O thread.
+    """
 
-    def __init__(self, serving: Serving, ready: ModelReady) -> None:
+    __slots__ = ("prepare_thread", "ready", "serving")
+
+    def __init__(
+        self, serving: Serving, ready: ModelReady, prepare_thread: Callable[[], None]
+    ) -> None:
+        self.prepare_thread = prepare_thread
         self.serving = serving
         self.ready = ready
 
@@ -222,6 +231,7 @@ class IoLoop:
     # --- gateways ----------------------------------------------------------------------------------
 
     def _start_serving(self, loaded: Loaded) -> None:
+        loaded.prepare_thread()
         self._serving = loaded.serving
         self._send_control(loaded.ready)
         for link in list(self._links.values()):

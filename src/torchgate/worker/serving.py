@@ -116,6 +116,7 @@ class Serving:
             ProtocolError: The gateway broke the protocol; the link must be closed.
         """
         now_ns = time.monotonic_ns()
+        decoded = self._decoded
         for frame in frames:
             kind = frame.type
             if kind == FrameType.INFER:
@@ -128,6 +129,8 @@ class Serving:
                 link.answered = True
             elif kind != FrameType.DRAIN:
                 raise ProtocolError(Cause.WORKER_PROTOCOL, f"frame type {kind} from a gateway")
+        if self._decoded > decoded:
+            self._decode_ns += time.monotonic_ns() - now_ns
 
     def lost(self, link: GatewayLink) -> None:
         """Cancel everything a dead link asked for."""
@@ -192,7 +195,10 @@ class Serving:
         elif request.error is not None:
             self._answer_error(request, request.error)
         else:
-            self._admit(request)
+            if request.decode_ns:
+                self._decode_ns += request.decode_ns
+                self._decoded += 1
+            self._admit(request, time.monotonic_ns())
 
     def expire(self) -> None:
         """Answer what waits beyond its deadline."""
@@ -260,12 +266,11 @@ class Serving:
             self._pool.submit(self._decode_off_thread, request)
         else:
             self._decode(request)
-            self._decode_ns += time.monotonic_ns() - now_ns
-            self._decoded += 1
+            self._decoded += 1  # its time is taken for all frames of a turn together
             if request.error is not None:
                 self._answer_error(request, request.error)
             else:
-                self._admit(request)
+                self._admit(request, now_ns)
 
     def _learn_route(self, meta: bytes) -> _Route:
         try:
@@ -309,14 +314,11 @@ class Serving:
             request.decode_ns = time.monotonic_ns() - began_ns
         self._post(request)
 
-    def _admit(self, request: Request) -> None:
+    def _admit(self, request: Request, now_ns: int) -> None:
         decoded = request.decoded
         if decoded is None:
             raise RuntimeError(f"request {request.id:#x} was decoded to nothing")
-        if request.decode_ns:
-            self._decode_ns += request.decode_ns
-            self._decoded += 1
-        refusal = self._batcher.admit(request, decoded, time.monotonic_ns())
+        refusal = self._batcher.admit(request, decoded, now_ns)
         if refusal is not None:
             self._answer_error(request, refusal)
 

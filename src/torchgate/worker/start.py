@@ -32,13 +32,6 @@ from torchgate.worker.serving import LoadedWorker, Serving
 _GC_THRESHOLDS = (20_000, 20, 50)  # requests make no cycles; what a model makes is small
 
 
-def set_threads(config: ModelConfig) -> None:
-    """Set intra-op and inter-op threads; before the first operation of the process."""
-    torch.set_num_threads(max(1, config.threads))
-    with contextlib.suppress(RuntimeError):  # the model's code has set it already
-        torch.set_num_interop_threads(1)
-
-
 def bring_up(
     order: LoadOrder, loop: IoLoop, log: WorkerLog, crashed: Callable[[BaseException], None]
 ) -> tuple[ComputeThread, Loaded]:
@@ -50,7 +43,14 @@ def bring_up(
     message = order.message
     config = message.model
     began = time.monotonic()
-    set_threads(config)
+    with contextlib.suppress(RuntimeError):  # the model's code may set it later as it likes
+        torch.set_num_interop_threads(1)
+
+    def prepare_thread() -> None:
+        # OpenMP keeps the number per calling thread: without this a second thread takes all cores.
+        torch.set_num_threads(max(1, config.threads))
+
+    prepare_thread()
 
     def progress(phase: str, detail: str) -> None:
         loop.post(LoadProgress(phase=phase, detail=detail))
@@ -72,7 +72,7 @@ def bring_up(
             ),
             runner=runner,
             compute=compute,
-            pool=CodecPool(order.activity, crashed),
+            pool=CodecPool(order.activity, prepare_thread, crashed),
             metrics=metrics,
             log=log,
             resident=Resident(),
@@ -90,7 +90,7 @@ def bring_up(
         row_us=model.batch_us.get(1, 0.0),
         batch_us=model.batch_us,
     )
-    return compute, Loaded(serving, ready)
+    return compute, Loaded(serving, ready, prepare_thread)
 
 
 def make_runner(
