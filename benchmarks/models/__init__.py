@@ -1,0 +1,1 @@
+"""Networks of the benchmark, as files that ``torchgate serve`` takes: ``mlp``, ``mobilenet``, ``encoder``."""

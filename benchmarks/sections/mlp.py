@@ -1,0 +1,99 @@
+"""A network of 64 floats, 32 connections: torchgate against the peers, and binary tensors against our own JSON."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks import payloads
+from benchmarks.catalog import FLOOR, Peer, torchgate
+from benchmarks.load import Series, Target, interleave
+from benchmarks.payloads import WrongAnswer
+from benchmarks.processes import Server
+from benchmarks.report import Row
+from benchmarks.sections.plan import Bare, Plan, check, left_out, ratio, row_of, say, start
+
+CONNECTIONS = 32
+OPTIONS = ("--threads", "1", "--replicas", "1", "--max-batch", "16")
+TARGETS = {"mosec": 2.0, "torchserve": 6.0}
+BINARY_TARGET = 1.3
+PEERS_SECTION = f"64-float MLP, JSON, {CONNECTIONS} connections"
+BINARY_SECTION = f"64-float MLP, own protocols, {CONNECTIONS} connections"
+
+X = np.linspace(0, 1, 64, dtype=np.float32).reshape(1, 64)
+OWN = torchgate("mlp", "mlp.py:Mlp", OPTIONS)
+OIP_PATH = "/v2/models/mlp/infer"
+
+
+def measure(plan: Plan) -> list[Row]:
+    """Measure all servers in turn and return their rows."""
+    say("MLP against the peers")
+    with Bare("mlp.py:Mlp") as bare:
+        expected = bare.answer("y")
+    targets: dict[str, Target] = {}
+    missing: list[Row] = []
+    with ExitStack() as stack:
+        for peer in (OWN, FLOOR, *plan.peers):
+            server = start(stack, plan, peer)
+            if isinstance(server, str):
+                missing.append(left_out(PEERS_SECTION, peer.label, "JSON", server))
+                continue
+            payload = payloads.plain_json({"x": X}, peer.output)
+            try:
+                check(server, peer.path, payload, expected)
+            except WrongAnswer as error:
+                missing.append(left_out(PEERS_SECTION, peer.label, "JSON", str(error)))
+                continue
+            targets[peer.name] = Target(server, payload, peer.path, CONNECTIONS)
+            if peer is OWN:
+                targets |= _own_protocols(server, expected)
+        say(f"  {plan.rounds} rounds over {len(targets)} loads")
+        series = interleave(targets, plan.rounds, plan.seconds, plan.warm_up_s, plan.folder)
+    return [*_peer_rows(series, plan.peers), *missing, *_binary_rows(series)]
+
+
+def _own_protocols(server: Server, expected: payloads.Array) -> dict[str, Target]:
+    found = {}
+    for name, payload, path in (
+        ("OIP JSON", payloads.oip_json({"x": X}), OIP_PATH),
+        ("OIP binary tensors", payloads.oip_binary({"x": X}), OIP_PATH),
+        ("npy", payloads.npy({"x": X}), OWN.path),
+    ):
+        try:
+            check(server, path, payload, expected)
+        except WrongAnswer as error:
+            say(f"  {name} is left out: {error}")
+            continue
+        found[name] = Target(server, payload, path, CONNECTIONS)
+    return found
+
+
+def _peer_rows(series: dict[str, Series], peers: tuple[Peer, ...]) -> list[Row]:
+    rows = []
+    own = series.get(OWN.name)
+    for peer in (OWN, FLOOR, *peers):
+        if peer.name not in series:
+            continue
+        row = row_of(PEERS_SECTION, peer.label, "JSON", series[peer.name])
+        if own is not None and peer is not OWN:
+            times = own.rate / series[peer.name].rate
+            comparison = ratio(times, f"torchgate / {peer.label}", TARGETS.get(peer.name))
+            row = replace(row, comparison=comparison)
+        rows.append(row)
+    return rows
+
+
+def _binary_rows(series: dict[str, Series]) -> list[Row]:
+    if OWN.name not in series:
+        return []
+    plain = series[OWN.name]
+    rows = [row_of(BINARY_SECTION, "torchgate", "plain JSON", plain)]
+    for name in ("OIP JSON", "OIP binary tensors", "npy"):
+        if name in series:
+            target = BINARY_TARGET if name == "OIP binary tensors" else None
+            comparison = ratio(series[name].rate / plain.rate, "of plain JSON", target)
+            row = row_of(BINARY_SECTION, "torchgate", name, series[name])
+            rows.append(replace(row, comparison=comparison))
+    return rows
