@@ -51,7 +51,7 @@ VERDICT_NS = 2 * NS_PER_S  # wait for the supervisor to say what a dead worker w
 MAX_KILLS = 2  # a prediction that has ended so many workers is answered, not run again
 _MAX_METAS = 1024  # heads of answers remembered; they repeat
 
-_SENT, _DONE = PredictionState.SENT, PredictionState.DONE
+_NEW, _SENT, _DONE = PredictionState.NEW, PredictionState.SENT, PredictionState.DONE
 _RESULT, _STATUS, _DRAIN = int(FrameType.RESULT), int(FrameType.STATUS), int(FrameType.DRAIN)
 _MASK32 = 0xFFFF_FFFF
 _REFUSALS = frozenset({Cause.QUEUE_FULL, Cause.DEADLINE_UNREACHABLE, Cause.MODEL_UNAVAILABLE})
@@ -206,8 +206,6 @@ class Dispatcher:
                 raise ProtocolError(
                     Cause.WORKER_PROTOCOL, f"frame of type {frame.type} from a worker"
                 )
-            if not replica.is_linked:
-                return
 
     def on_cut(self, replica: Replica, now_ns: int) -> None:
         """The link of ``replica`` has ended; its requests wait for the supervisor's verdict."""
@@ -361,7 +359,10 @@ class Dispatcher:
     # --- sending and answering ----------------------------------------------------------------
 
     def _send(self, prediction: Prediction, replica: Replica, flags: int) -> None:
-        prediction.advance(_SENT)
+        if prediction.state is _NEW:
+            prediction.state = _SENT
+        else:
+            prediction.advance(_SENT)
         prediction.replica = replica
         prediction.sends += 1
         replica.in_flight[prediction.id] = prediction

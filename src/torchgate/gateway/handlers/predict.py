@@ -78,7 +78,8 @@ class PredictHandler:
             for name, value in exchange.headers:
                 which = _WANTED.get(name)
                 if which is not None:
-                    values[which] = _join(which, name, values[which], value)
+                    before = values[which]
+                    values[which] = _join(which, name, before, value) if before else value
             if values[_TIMEOUT]:
                 timeout_ns = min(timeout_ns, parse_timeout_ns(values[_TIMEOUT]))
             key = (values[_TYPE], values[_ACCEPT], values[_ENCODING], values[_LENGTH])
@@ -172,8 +173,6 @@ def parse_encoding(value: bytes) -> str:
 
 
 def _join(which: int, name: bytes, before: bytes, value: bytes) -> bytes:
-    if not before:
-        return value
     if which == _ACCEPT:
         return before + b", " + value  # a list field: RFC 9110 section 5.3
     raise RequestError(Cause.BAD_HEADER, f"{name.decode('latin-1')} is given more than once.")
