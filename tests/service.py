@@ -245,12 +245,8 @@ class Service:
     def processes(self) -> list[int]:
         """Return every living process that was started by this service, whatever became of its parents."""
         wanted = f"TORCHGATE_TEST_SERVICE={self._mark}".encode()
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and _is_alive(int(entry.name)):
-                if wanted in _environ(int(entry.name)).split(b"\0"):
-                    found.append(int(entry.name))
-        return found
+        running = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        return [pid for pid in running if _is_alive(pid) and wanted in _environ(pid).split(b"\0")]
 
     def wait_no_processes(self, timeout_s: float) -> None:
         """Wait until nothing of this service runs."""

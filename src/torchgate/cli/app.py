@@ -20,6 +20,7 @@ app = typer.Typer(
 
 @app.callback()
 def _root(
+    *,
     show_version: bool = typer.Option(
         False,
         "--version",

@@ -1,4 +1,6 @@
-"""``torchgate serve``."""
+"""``torchgate serve``: its options, and starting a service from them."""
+
+# ruff: noqa: B006, PLR0913, PLR0917, FBT002 - typer reads options from the signature and copies list defaults
 
 from __future__ import annotations
 
@@ -268,26 +270,20 @@ def start(typed: Typed, format_: Format) -> None:
     """Run a service and exit with its code."""
     from torchgate.cli.build import build
     from torchgate.cli.lines import LineConsole
+    from torchgate.cli.queued import QueuedConsole
+    from torchgate.cli.text import TextConsole
     from torchgate.errors import ConfigError
-    from torchgate.supervisor.events import Console, Failed
+    from torchgate.supervisor.events import Failed
     from torchgate.supervisor.run import run
 
-    console: Console
-    if format_ is Format.json:
-        console = LineConsole()
-    else:
-        from torchgate.cli.text import TextConsole
-
-        console = TextConsole()
+    console = QueuedConsole(LineConsole() if format_ is Format.json else TextConsole())
     try:
         built = build(typed)
         code = run(built.config, console, built.introduction)
     except ConfigError as error:
-        if format_ is Format.text:
-            raise
-        detail = getattr(error, "detail", "")
-        console.show(
-            Failed(exit_code=error.exit_code, what=error.what, hint=error.hint, detail=detail)
-        )
         code = error.exit_code
+        detail = getattr(error, "detail", "")
+        console.show(Failed(exit_code=code, what=error.what, hint=error.hint, detail=detail))
+    finally:
+        console.close()
     raise typer.Exit(code)

@@ -18,7 +18,7 @@ def version() -> None:
         typer.echo("torch is not installed")
 
 
-def print_and_exit(wanted: bool) -> None:
+def print_and_exit(wanted: bool) -> None:  # noqa: FBT001 - typer calls it
     """Callback of ``--version``."""
     if wanted:
         version()

@@ -3,12 +3,15 @@
 Reading order:
 
 - `run`: entry; one service from start to exit code
-- `service`: the event loop's side of it: messages, deaths, signals
+- `loop`: puts service, metrics listener and console on an event loop
+- `service`: messages, deaths, restarts
+- `ending`, `phase`: signals, the drain, the end; the life of a service as a table
+- `wiring`: the loop's hands on control links and process ends
 - `watch`: periodic looks at replicas: hangs, heartbeats, memory, start time-outs
 - `tree`: slots and the links between them
 - `child`: one slot, its states, the system calls
-- `environment`, `sockets`, `limits`, `host`: what children inherit and what the machine allows
-- `restart`, `health`: decisions without I/O
-- `exposition`, `statistics`, `metrics_http`: one truth from all processes' counters
+- `environment`, `sockets`, `limits`, `host`, `strays`: what children inherit, what the machine allows, what stays behind
+- `restart`, `health`, `deaths`: decisions without I/O
+- `report`, `exposition`, `statistics`, `metrics_http`: one truth from all processes' counters
 - `events`: what a console is told
 """

@@ -1,8 +1,8 @@
 """One supervised process slot: its life as a state machine, and the system calls that start, watch and reap it.
 
 A slot outlives its processes: gateway 0 or replica 1 of a model keeps its counter block and restart history while
-incarnations come and go. Processes are started with exec (never a bare fork), in a session of their own, so that whatever
-they start can be killed with them. Only `Child.reap` waits for a process; a pidfd says when.
+incarnations come and go. Processes are started with exec (never a bare fork), in a session of their own, so that
+whatever they start can be killed with them. Only `Child.reap` waits for a process; a pidfd says when.
 """
 
 from __future__ import annotations
@@ -174,10 +174,11 @@ class Child:
             self.advance(ChildState.STOPPING)
         self._kill_group()
 
-    def stop(self) -> None:
-        """Note that the process was asked to end by itself; its end is no failure."""
+    def stop(self, cause: ExitCause = ExitCause.STOPPED, detail: str = "") -> None:
+        """Note that the process was asked to end by itself, and why."""
         if self.kill_cause is None:
-            self.kill_cause = ExitCause.STOPPED
+            self.kill_cause = cause
+            self.kill_detail = detail
         if self.state is not ChildState.STOPPING:
             self.advance(ChildState.STOPPING)
 

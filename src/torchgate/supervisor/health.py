@@ -1,7 +1,7 @@
 """Is a ready replica alive, late or hung? Decided from its activity block alone. No I/O, no clock of its own.
 
-A worker's I/O thread beats several times a second, and each thread that runs the user's code says since when and how long
-that should take. A long call into C may hold the interpreter lock and so the heartbeat too: while a call is within
+A worker's I/O thread beats several times a second, and each thread that runs the user's code says since when, and how
+long that should take. A long call into C may hold the interpreter lock and so the heartbeat too: while a call is within
 its allowance a late heartbeat means nothing.
 """
 

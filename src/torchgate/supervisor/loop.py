@@ -9,8 +9,9 @@ from torchgate.clock import NS_PER_S, SystemClock
 from torchgate.schema.config import ServeConfig
 from torchgate.supervisor import events
 from torchgate.supervisor.metrics_http import MetricsServer
+from torchgate.supervisor.phase import Phase
 from torchgate.supervisor.report import Report
-from torchgate.supervisor.service import Phase, Service
+from torchgate.supervisor.service import Service
 from torchgate.supervisor.sockets import Bound
 from torchgate.supervisor.tree import Tree
 

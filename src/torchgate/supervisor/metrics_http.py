@@ -1,7 +1,8 @@
 """A small HTTP/1.1 listener for ``/metrics`` and ``/healthz``, apart from the traffic of clients.
 
-It answers GET and HEAD, one request a connection, with a bound on everything: `MAX_CONNECTIONS` at once, `MAX_REQUEST_BYTES` of
-request, `TIMEOUT_S` for all of it. It shares no code with the gateway on purpose: it must answer when that does not.
+It answers GET and HEAD, one request a connection, with a bound on everything: `MAX_CONNECTIONS` at once,
+`MAX_REQUEST_BYTES` of request, `TIMEOUT_S` for all of it. It shares no code with the gateway on purpose: it must
+answer when that does not.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class _Scrape(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        if not isinstance(transport, asyncio.Transport):
+            raise TypeError("a stream transport is needed")
         self._transport = transport
         if not self._server.admit(self):
             self._reply("GET", 503, "text/plain; charset=utf-8", b"too many connections\n")

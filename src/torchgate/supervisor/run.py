@@ -63,16 +63,18 @@ def run(
     tree: Tree | None = None
     try:
         metrics_bound, note = _bind_metrics(config, given=introduction.metrics_port_given)
-        console.show(
-            events.Starting(
-                pid=os.getpid(),
-                facts=(*introduction.facts, files),
-                decisions=introduction.decisions + ((note,) if note else ()),
-                models=tuple(model.name for model in config.models),
-            )
+        tree = Tree(config, bound, SystemClock(), time.time())  # noqa: TID251 - shown to people
+        starting = events.Starting(
+            pid=os.getpid(),
+            facts=(*introduction.facts, files),
+            decisions=introduction.decisions + ((note,) if note else ()),
+            models=tuple(model.name for model in config.models),
         )
-        tree = Tree(config, bound, SystemClock(), time.time())
-        return _run_tree(config, tree, bound, metrics_bound, console, started_ns)
+        _start(tree, starting, console)
+        # Only now, while the workers import torch.
+        from torchgate.supervisor.loop import serve
+
+        return serve(config, tree, bound, metrics_bound, console, started_ns)
     except OSError as error:
         raise ConfigError(
             f"the service can't be started: {error.strerror or error}",
@@ -106,22 +108,12 @@ def check_platform() -> None:
         ) from error
 
 
-def _run_tree(
-    config: ServeConfig,
-    tree: Tree,
-    bound: list[Bound],
-    metrics_bound: list[Bound],
-    console: events.Console,
-    started_ns: int,
-) -> int:
+def _start(tree: Tree, starting: events.Starting, console: events.Console) -> None:
     for worker in tree.workers:
         tree.start_worker(worker)
+    console.show(starting)
     for gateway in tree.gateways:
         tree.start_gateway(gateway)
-    # Only now, while the workers import torch.
-    from torchgate.supervisor.loop import serve
-
-    return serve(config, tree, bound, metrics_bound, console, started_ns)
 
 
 def _bind_metrics(config: ServeConfig, *, given: bool) -> tuple[list[Bound], str]:

@@ -35,8 +35,9 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def url(self) -> str:
         """``http://host:port`` as a person on this machine would type it."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
-        if ":" in host and not host.startswith("["):
+        everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - only compared with
+        host = everywhere.get(self.host, self.host)
+        if ":" in host:
             host = f"[{host}]"
         return f"http://{host}:{self.port}"
 

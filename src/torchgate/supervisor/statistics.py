@@ -1,8 +1,8 @@
 """Statistics of models as the Open Inference Protocol's statistics extension writes them (JSON).
 
-Fields and units follow the extension: counts, and times summed in nanoseconds. Beside its own names
-(``compute_input`` = decode + batch, ``compute_infer`` = execute, ``compute_output`` = encode) each phase of a prediction
-stands under its own name.
+Fields and units follow the extension: counts, and times summed in nanoseconds. Beside its own names (``compute_input``
+= decode + batch, ``compute_infer`` = execute, ``compute_output`` = encode) each phase of a prediction stands under its
+own name.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from torchgate.supervisor.tree import Tree, Worker
 GATEWAY_START_S = 30.0
 MEMORY_TICKS = 5  # look at memory every fifth tick
 MEMORY_GRACE_S = 2.0  # for a replica over its limit to finish what it has
+FAR_BEYOND = 1.25  # times its limit: no grace
 STACK_S = 0.1  # for a hung worker to print where it hangs
 
 
@@ -41,9 +42,10 @@ class Watch:
         """Look once; ``tick`` counts the calls."""
         now_ns = self._clock.now_ns()
         for gateway in self._tree.gateways:
-            if gateway.state is ChildState.STARTING:
-                if now_ns - gateway.started_ns > GATEWAY_START_S * NS_PER_S:
-                    gateway.kill(ExitCause.START_TIMEOUT, "not ready in time")
+            late = now_ns - gateway.started_ns > GATEWAY_START_S * NS_PER_S
+            if gateway.state is ChildState.STARTING and late:
+                gateway.kill(ExitCause.START_TIMEOUT, f"not ready after {GATEWAY_START_S:g} s")
+        self._end_leaving(now_ns)
         for worker in self._tree.workers:
             if worker.state is ChildState.STARTING:
                 self._look_at_start(worker, now_ns)
@@ -104,10 +106,31 @@ class Watch:
             worker.kill(ExitCause.HUNG, asked[1])
 
     def _look_at_memory(self, worker: Worker, now_ns: int) -> None:
+        """Over the limit: let it finish when another replica can take over, then end it.
+
+        Growth is watched, not prevented: between two looks a replica may pass its limit by what it allocates in
+        half a second. One far beyond (`FAR_BEYOND`) is ended at once, before the kernel picks a victim.
+        """
         limit = worker.config.memory_limit_bytes
         resident = resident_bytes(worker.pid)
         if resident <= limit:
             return
         detail = f"{resident / 2**20:.0f} MiB resident, {limit / 2**20:.0f} MiB allowed"
-        worker.kill(ExitCause.MEMORY_LIMIT, detail)
-        del now_ns
+        others = any(
+            other is not worker and other.state is ChildState.READY and not other.unresponsive
+            for other in self._tree.replicas(worker.config.name)
+        )
+        if not others or resident > FAR_BEYOND * limit:
+            worker.kill(ExitCause.MEMORY_LIMIT, detail)
+            return
+        deadline_ns = now_ns + int(MEMORY_GRACE_S * NS_PER_S)
+        worker.send(Drain(deadline_ns=deadline_ns))
+        worker.stop(ExitCause.MEMORY_LIMIT, detail)
+        self._leaving[worker] = deadline_ns
+
+    def _end_leaving(self, now_ns: int) -> None:
+        for worker, deadline_ns in list(self._leaving.items()):
+            if worker.state is not ChildState.STOPPING:
+                del self._leaving[worker]
+            elif now_ns > deadline_ns:
+                worker.kill(ExitCause.MEMORY_LIMIT)
