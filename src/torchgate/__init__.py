@@ -1,6 +1,22 @@
 """torchgate: check, package and serve PyTorch models behind their own gateway.
 
-Importing this package starts nothing and does not import torch.
+Importing this package starts nothing and does not import torch. `declare` has the one public name, `model`.
+
+Rooms, from caller to callee; who may import whom is in ARCHITECTURE.md:
+
+- `__main__`, `cli`: the command line.
+- `demo`: the model and the page of ``torchgate demo``.
+- `control`: changing a running service (prepared).
+- `supervisor`: starts, watches and replaces all other processes.
+- `gateway`: HTTP to clients.
+- `inference`: a gateway's side of a model; `upstream`: of another server (prepared).
+- `worker`: one replica of a model; the only room with torch.
+- `package`, `check`, `nginx`: prepared.
+- `observe`: metrics and activity in shared memory.
+- `link`: sockets and shared memory between processes.
+- `wire`: HTTP/1.1 and frames as bytes and events.
+- `schema`: frozen data.
+- `errors`, `clock`: causes, and monotonic time.
 """
 
 from torchgate.declare import model
