@@ -12,5 +12,5 @@ In reading order:
 - ``bare``: torch in a loop without a server, the reference of the nets
 - ``environments``: virtual environments of the peers
 - ``floor``: the least a gateway and a worker can cost
-- ``profile``: py-spy on the gateway and the worker under load
+- ``hotspots``: py-spy on the gateway and the worker under load
 """

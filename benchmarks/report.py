@@ -10,8 +10,9 @@ from enum import Enum
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
+from rich.text import Text
 
 NOISY_SHARE = 0.10
 """Share of the machine used by others from which a row is marked: its figures are not worth much."""
@@ -110,16 +111,25 @@ class Row:
         return {None: "", True: "pass", False: "FAIL"}[met]
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table: heading, alignment, characters on a terminal."""
+
+    name: str
+    right: bool
+    width: int
+
+
 COLUMNS = (
-    ("what", "left"),
-    ("load", "left"),
-    ("result", "right"),
-    ("rounds", "right"),
-    ("p50 / p99 ms", "right"),
-    ("CPU µs a request: front | model | all", "right"),
-    ("ratio", "left"),
-    ("target", "left"),
-    ("", "left"),
+    Column("what", right=False, width=25),
+    Column("load", right=False, width=28),
+    Column("result", right=True, width=14),
+    Column("slowest-fastest", right=True, width=15),
+    Column("p50 / p99 ms", right=True, width=14),
+    Column("CPU µs: front | model | all", right=True, width=23),
+    Column("ratio", right=False, width=20),
+    Column("target", right=False, width=9),
+    Column("", right=False, width=24),
 )
 
 
@@ -161,22 +171,20 @@ def _number(value: float) -> str:
 
 
 def print_table(rows: Sequence[Row], facts: dict[str, str]) -> None:
-    """Print the table for a terminal."""
-    console = Console(width=None)
-    table = Table(box=box.SIMPLE_HEAD, title="torchgate benchmark, all rows from one run")
-    for name, side in COLUMNS:
-        table.add_column(name, justify="right" if side == "right" else "left", overflow="fold")
-    section = ""
-    for row in rows:
-        if row.section != section:
-            table.add_section()
-            table.add_row(f"[bold]{row.section}[/bold]")
-            section = row.section
-        style = {"pass": "green", "FAIL": "red", "INVALID": "red"}.get(row.verdict, "")
-        table.add_row(
-            *cells(row)[:-1], f"[{style}]{cells(row)[-1]}[/]" if style else cells(row)[-1]
-        )
-    console.print(table)
+    """Print the table for a terminal, its sections one below the other in the same columns."""
+    width = sum(column.width + 3 for column in COLUMNS)
+    console = Console(width=width)
+    console.print("torchgate benchmark, all rows from one run", style="bold")
+    for section in dict.fromkeys(row.section for row in rows):
+        table = Table(box=box.SIMPLE_HEAD, title=section, title_justify="left", padding=(0, 1))
+        for column in COLUMNS:
+            side: JustifyMethod = "right" if column.right else "left"
+            table.add_column(column.name, justify=side, overflow="fold", width=column.width)
+        for row in rows:
+            if row.section == section:
+                style = {"pass": "green", "FAIL": "red", "INVALID": "red"}.get(row.verdict, "")
+                table.add_row(*(Text(cell) for cell in cells(row)), style=style)
+        console.print(table)
     for name, value in facts.items():
         console.print(f"{name}: {value}", highlight=False)
 
@@ -184,20 +192,17 @@ def print_table(rows: Sequence[Row], facts: dict[str, str]) -> None:
 def markdown(rows: Sequence[Row], facts: dict[str, str]) -> str:
     """Return the table in Markdown, one heading a section."""
     lines: list[str] = []
-    section = ""
-    for row in rows:
-        if row.section != section:
-            section = row.section
-            lines += [
-                "",
-                f"### {section}",
-                "",
-                "| " + " | ".join(name for name, _ in COLUMNS) + " |",
-            ]
-            lines.append("|" + "".join("---:|" if s == "right" else "---|" for _, s in COLUMNS))
-        lines.append("| " + " | ".join(cell.replace("|", "·") for cell in cells(row)) + " |")
+    for section in dict.fromkeys(row.section for row in rows):
+        lines += ["", f"### {section}", ""]
+        lines.append(_markdown_line(tuple(column.name for column in COLUMNS)))
+        lines.append("|" + "".join("---:|" if column.right else "---|" for column in COLUMNS))
+        lines += [_markdown_line(cells(row)) for row in rows if row.section == section]
     lines += ["", *(f"- {name}: {value}" for name, value in facts.items())]
     return "\n".join(lines).strip() + "\n"
+
+
+def _markdown_line(texts: tuple[str, ...]) -> str:
+    return "| " + " | ".join(text.replace("|", "·") for text in texts) + " |"
 
 
 def as_json(rows: Sequence[Row], facts: dict[str, str]) -> str:

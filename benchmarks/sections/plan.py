@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from benchmarks import environments, payloads
-from benchmarks.catalog import MODELS, Peer
+from benchmarks.catalog import MODELS, ROOT, Peer
 from benchmarks.environments import EnvironmentFailed
 from benchmarks.load import Series
 from benchmarks.payloads import Array, Payload, WrongAnswer
@@ -115,11 +115,11 @@ class Bare:
 
     def __init__(self, model: str, threads: int = 1, weights: str = "") -> None:
         path, _, name = model.partition(":")
-        argv = [sys.executable, str(MODELS.parent / "bare.py"), f"{MODELS / path}:{name}"]
+        argv = [sys.executable, "-m", "benchmarks.bare", f"{MODELS / path}:{name}"]
         argv += ["--threads", str(threads)] + (["--weights", weights] if weights else [])
         self.started = time.monotonic()
         self._process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
         self._read()
         self.ready_s = time.monotonic() - self.started
