@@ -44,9 +44,10 @@ class OutputError(Exception):
 def parameters_of(module: torch.nn.Module) -> tuple[Parameter, ...]:
     """Return ``forward``'s parameters without ``self``, or an empty tuple when it takes ``*args``."""
     if isinstance(module, torch.jit.ScriptModule):
-        arguments = module.forward.schema.arguments[1:]
+        schema: Any = module.forward.schema  # type: ignore[attr-defined]
         return tuple(
-            Parameter(a.name, not a.has_default_value(), bool(a.kwarg_only)) for a in arguments
+            Parameter(a.name, not a.has_default_value(), bool(a.kwarg_only))
+            for a in schema.arguments[1:]
         )
     found = []
     for parameter in inspect.signature(module.forward).parameters.values():
@@ -114,10 +115,8 @@ class Call:
         """
         with torch.inference_mode():
             answer = self.raw(inputs)
-        if isinstance(answer, torch.Tensor):
-            found = {"output0": answer}
-        else:
-            found = flatten(answer)
+        single = isinstance(answer, torch.Tensor)
+        found = {"output0": answer} if single else flatten(answer)
         if not self._outputs:
             return found
         if len(found) != len(self._outputs):

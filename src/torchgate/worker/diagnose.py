@@ -1,26 +1,241 @@
-"""Why a model refuses its example: the innermost failing module, shapes, expected and got."""
+"""Why a model refuses its input: the innermost failing module, shapes, expected and got.
+
+The failing call is made once more with hooks on every module. The hooks are there only for that
+call; a model that works never has any.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
+from torch import nn
 
 from torchgate.errors import ModelLoadError
-from torchgate.worker.call import Call
+from torchgate.worker.call import Call, OutputError
 from torchgate.worker.dtypes import describe
-from torchgate.worker.trace import frames_of, message_of
+from torchgate.worker.trace import frames_of, message_of, place_of
+
+_SHOWN_REPR = 90
+"""Longest form of a module that is shown, in characters."""
 
 
 def example_failed(call: Call, inputs: Mapping[str, torch.Tensor], source: str) -> ModelLoadError:
-    """Run the failing example once more, watched, and return an error that explains it."""
+    """Make the failing call once more, watched, and return an error that explains it.
+
+    Args:
+        call: The model.
+        inputs: The example as the user gave it.
+        source: Where it came from.
+    """
     shapes = ", ".join(f"{name} {describe(tensor)}" for name, tensor in inputs.items())
+    given = f"the example ({source}: {shapes})"
+    watch = _Watch(call.module)
     try:
-        call.run(inputs)
-    except Exception as error:  # noqa: BLE001 - whatever the model raises
+        with watch:
+            call.run(inputs)
+    except OutputError as error:
         return ModelLoadError(
-            f"the example ({source}: {shapes}) fails in forward: {message_of(error)}",
-            "",
-            "\n".join(frames_of(error)),
+            str(error), "return a tensor, or a dict, tuple, named tuple or dataclass of tensors"
         )
-    return ModelLoadError(f"the example ({source}: {shapes}) fails only sometimes")
+    except Exception as error:  # noqa: BLE001 - whatever the model raises
+        return _explain(watch, error, given)
+    return ModelLoadError(
+        f"{given} fails in forward, but not every time",
+        "the model keeps state between calls or is random; make forward depend on its inputs only",
+    )
+
+
+def _explain(watch: _Watch, error: Exception, given: str) -> ModelLoadError:
+    place = place_of(error)
+    at = f" at {place}" if place else ""
+    failing = watch.innermost
+    if failing is None or failing.name == "":
+        inside = "in forward"
+        got = ""
+    else:
+        inside = f"in {failing.name} ({_shown(failing.module)})"
+        got = f", which got {', '.join(failing.shapes) or 'no tensors'}"
+    mismatch = _mismatch(failing) if failing else None
+    lines = [f"PyTorch says: {message_of(error)}"]
+    if failing is not None and failing.before and failing.name:
+        lines.append(f"what {failing.name} got came from {failing.before}")
+    lines += frames_of(error)
+    if mismatch is None:
+        return ModelLoadError(
+            f"{given} fails {inside}{at}{got}: {message_of(error)}",
+            "check shapes and dtypes of example_inputs against what forward does with them",
+            "\n".join(lines),
+        )
+    expected, seen, hint = mismatch
+    return ModelLoadError(
+        f"{given} fails {inside}{at}: expected {expected}, got {seen}", hint, "\n".join(lines)
+    )
+
+
+class _Entered:
+    """A module whose forward was entered."""
+
+    __slots__ = ("before", "inputs", "module", "name", "shapes")
+
+    def __init__(
+        self, name: str, module: nn.Module, inputs: list[torch.Tensor], before: str
+    ) -> None:
+        self.name = name
+        self.module = module
+        self.inputs = inputs
+        self.shapes = [describe(tensor) for tensor in inputs]
+        self.before = before
+
+
+class _Watch:
+    """Hooks on every module that keep a stack of those entered and not yet left."""
+
+    def __init__(self, root: nn.Module) -> None:
+        self._root = root
+        self._stack: list[_Entered] = []
+        self._handles: list[Any] = []
+        self._left = ""
+
+    @property
+    def innermost(self) -> _Entered | None:
+        """The innermost module that was entered and not left."""
+        return self._stack[-1] if self._stack else None
+
+    def __enter__(self) -> None:
+        if isinstance(self._root, torch.jit.ScriptModule):
+            return  # compiled modules take no hooks after the fact
+        for name, module in self._root.named_modules():
+            self._handles.append(
+                module.register_forward_pre_hook(self._entering(name), with_kwargs=True)
+            )
+            self._handles.append(module.register_forward_hook(self._leaving(name)))
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _entering(self, name: str) -> Any:
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+            tensors = list(_tensors((args, list(kwargs.values()))))
+            self._stack.append(_Entered(name, module, tensors, self._left))
+
+        return hook
+
+    def _leaving(self, name: str) -> Any:
+        def hook(module: nn.Module, _args: Any, output: Any) -> None:
+            self._stack.pop()
+            shapes = ", ".join(describe(tensor) for tensor in _tensors(output))
+            self._left = f"{name} ({_shown(module)}), which gave {shapes}"
+
+        return hook
+
+
+def _tensors(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth < 4 and isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _tensors(part, depth + 1)
+    elif depth < 4 and isinstance(value, Mapping):
+        yield from _tensors(list(value.values()), depth + 1)
+
+
+def _shown(module: nn.Module) -> str:
+    if next(module.children(), None) is not None:
+        return type(module).__name__
+    text = " ".join(repr(module).split())
+    return text if len(text) <= _SHOWN_REPR else type(module).__name__
+
+
+Mismatch = tuple[str, str, str]
+"""Expected, got, hint."""
+
+
+def _mismatch(entered: _Entered) -> Mismatch | None:
+    """Compare what a well-known module declares with what it got."""
+    module = entered.module
+    if not entered.inputs:
+        return None
+    tensor = entered.inputs[0]
+    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+        return _embedding(module, tensor)
+    wrong_dtype = _dtype(module, tensor)
+    if wrong_dtype is not None:
+        return wrong_dtype
+    wanted = _features(module)
+    if wanted is None:
+        return None
+    axis, size, ranks = wanted
+    if ranks and tensor.dim() not in ranks:
+        rank_text = " or ".join(str(rank) for rank in ranks)
+        return (
+            f"{rank_text} dimensions",
+            describe(tensor),
+            _layout_hint(tensor, -1, size) or "add or remove a dimension of the example",
+        )
+    place = axis if axis < 0 else axis - (max(ranks) - tensor.dim() if ranks else 0)
+    if not -tensor.dim() <= place < tensor.dim() or tensor.shape[place] == size:
+        return None
+    which = "last dimension" if place == -1 else f"dimension {place}"
+    hint = _layout_hint(tensor, place, size) or (
+        f"make {which} of what it gets {size}, or build it for {tensor.shape[place]}"
+    )
+    return f"{which} {size}", f"{tensor.shape[place]} in {describe(tensor)}", hint
+
+
+def _features(module: nn.Module) -> tuple[int, int, tuple[int, ...]] | None:
+    """Return axis, its size and the ranks a module takes (empty: any), or None when unknown."""
+    if isinstance(module, nn.Linear):
+        return -1, module.in_features, ()
+    if isinstance(module, nn.LayerNorm):
+        return -1, int(module.normalized_shape[-1]), ()
+    if isinstance(module, nn.RNNBase):
+        return -1, module.input_size, (2, 3)
+    for kind, spatial in ((nn.Conv1d, 1), (nn.Conv2d, 2), (nn.Conv3d, 3)):
+        if isinstance(module, kind):
+            return 1, module.in_channels, (spatial + 1, spatial + 2)
+    for norm, norm_ranks in (
+        (nn.BatchNorm1d, (2, 3)),
+        (nn.BatchNorm2d, (4,)),
+        (nn.BatchNorm3d, (5,)),
+    ):
+        if isinstance(module, norm):
+            return (1, module.num_features, norm_ranks) if len(norm_ranks) == 1 else None
+    return None
+
+
+def _layout_hint(tensor: torch.Tensor, place: int, size: int) -> str:
+    """Recognise dimensions in the wrong order (images with channels last)."""
+    if place != -1 and tensor.dim() >= 3 and tensor.shape[-1] == size and size <= 4:
+        order = [0, tensor.dim() - 1, *range(1, tensor.dim() - 1)]
+        return f"the channels seem to be last: use .permute({', '.join(map(str, order))})"
+    return ""
+
+
+def _dtype(module: nn.Module, tensor: torch.Tensor) -> Mismatch | None:
+    weight = next(module.parameters(recurse=False), None)
+    if weight is None or weight.dtype == tensor.dtype or not weight.is_floating_point():
+        return None
+    name = str(weight.dtype)
+    return (
+        f"{name.removeprefix('torch.')} as its weights are",
+        describe(tensor),
+        f"give that input as {name}, or convert it in forward with .to({name})",
+    )
+
+
+def _embedding(module: nn.Embedding | nn.EmbeddingBag, tensor: torch.Tensor) -> Mismatch | None:
+    if tensor.dtype not in {torch.int64, torch.int32}:
+        return "int64 or int32 indices", describe(tensor), "give that input as torch.int64"
+    if not tensor.numel():
+        return None
+    low, high = int(tensor.min()), int(tensor.max())
+    if low >= 0 and high < module.num_embeddings:
+        return None
+    return (
+        f"indices 0 to {module.num_embeddings - 1}",
+        f"{low} to {high} in {describe(tensor)}",
+        f"use torch.randint(0, {module.num_embeddings}, ...) for that input",
+    )

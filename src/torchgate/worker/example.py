@@ -19,9 +19,10 @@ import safetensors.torch
 import torch
 
 from torchgate.errors import ConfigError, ModelLoadError
+from torchgate.schema.datatypes import Datatype
 from torchgate.schema.target import check_readable, nearest
 from torchgate.worker.call import parameters_of, takes_any
-from torchgate.worker.dtypes import DATATYPE
+from torchgate.worker.dtypes import DATATYPE, TORCH_DTYPE, describe
 from torchgate.worker.target import Resolved
 from torchgate.worker.trace import frames_of, message_of, place_of
 
@@ -52,10 +53,7 @@ def input_names(resolved: Resolved) -> tuple[str, ...]:
     Raises:
         ModelLoadError: More names are declared than ``forward`` has parameters.
     """
-    if resolved.program is not None and resolved.program.names:
-        own = resolved.program.names
-    else:
-        own = tuple(parameter.name for parameter in parameters_of(resolved.module))
+    own = _own_names(resolved)
     declared = resolved.declaration.inputs if resolved.declaration else ()
     if len(declared) > len(own) and not takes_any(resolved.module):
         raise ModelLoadError(
@@ -65,31 +63,61 @@ def input_names(resolved: Resolved) -> tuple[str, ...]:
     return declared + own[len(declared) :]
 
 
-def find_example(resolved: Resolved, names: tuple[str, ...], file: str, work_dir: str) -> Example:
-    """Find the example inputs and give them their names.
+def _own_names(resolved: Resolved) -> tuple[str, ...]:
+    if resolved.program is not None and resolved.program.names:
+        return resolved.program.names
+    return tuple(parameter.name for parameter in parameters_of(resolved.module))
+
+
+def find_example(
+    resolved: Resolved,
+    names: tuple[str, ...],
+    dtypes: Mapping[str, Datatype],
+    file: str,
+    work_dir: str,
+) -> Example:
+    """Find the example inputs and give them their names and declared dtypes.
 
     Args:
         resolved: The model.
         names: Client-side names of its inputs.
+        dtypes: Declared element types.
         file: The ``--example`` file, or empty.
         work_dir: Directory a relative ``file`` starts from.
 
     Raises:
         ModelLoadError: There is none, it can't be read, or it doesn't match ``names``.
     """
+    value, source = _find(resolved, names, file, work_dir)
+    example = _named(value, source, names, resolved)
+    tensors = dict(example.tensors)
+    for name, kind in dtypes.items():
+        if name not in tensors or DATATYPE[tensors[name].dtype] is kind:
+            continue
+        if name not in example.loose:
+            raise ModelLoadError(
+                f"torchgate.model(dtypes=...) says {kind} for {name!r}, {source} has {describe(tensors[name])}",
+                "make them agree",
+            )
+        tensors[name] = tensors[name].to(TORCH_DTYPE[kind])
+    return Example(tensors, source, example.loose - set(dtypes))
+
+
+def _find(resolved: Resolved, names: tuple[str, ...], file: str, work_dir: str) -> tuple[Any, str]:
     if file:
-        return _named(_read(file, work_dir), f"--example {file}", names, resolved)
+        return _read(file, work_dir), f"--example {file}"
     declared = resolved.declaration.example_inputs if resolved.declaration else None
     if declared is not None:
-        return _named(_value_of(declared, "example_inputs"), "example_inputs", names, resolved)
+        return _value_of(declared, "example_inputs"), "example_inputs"
     for name in (f"example_inputs_{resolved.attribute.rpartition('.')[2]}", "example_inputs"):
         if resolved.namespace is not None and hasattr(resolved.namespace, name):
-            value = _value_of(getattr(resolved.namespace, name), name)
-            return _named(value, name, names, resolved)
+            return _value_of(getattr(resolved.namespace, name), name), name
     if resolved.program is not None and resolved.program.example:
-        tensors = dict(zip(names, resolved.program.example.values(), strict=False))
-        return Example(tensors, "the saved program", frozenset())
-    raise ModelLoadError("there is no example input", _how_to_give(resolved, names))
+        return dict(zip(names, resolved.program.example.values(), strict=True)), "the saved program"
+    raise ModelLoadError(
+        f"there is no example input for {resolved.attribute or 'the program'}",
+        _how_to_give(resolved, names),
+    )
 
 
 def _value_of(value: Any, name: str) -> Any:
@@ -107,7 +135,7 @@ def _value_of(value: Any, name: str) -> Any:
 
 
 def _named(value: Any, source: str, names: tuple[str, ...], resolved: Resolved) -> Example:
-    own = tuple(parameter.name for parameter in parameters_of(resolved.module))
+    own = _own_names(resolved)
     entries = _entries(value, source, names, own)
     if not entries:
         raise ModelLoadError(f"{source} is empty", _how_to_give(resolved, names))
@@ -132,7 +160,7 @@ def _entries(
 ) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return _by_name(value, source, names, own)
-    if _is_several(value, names):
+    if _is_several(value):
         if len(names) and len(value) > len(names):
             raise ModelLoadError(
                 f"{source} has {len(value)} entries, forward takes {len(names)}: {', '.join(names)}",
@@ -160,7 +188,7 @@ def _by_name(
     return entries
 
 
-def _is_several(value: Any, names: tuple[str, ...]) -> bool:
+def _is_several(value: Any) -> bool:
     """Whether a tuple or list is one entry per input rather than one input as nested numbers."""
     if isinstance(value, tuple) and not _only_numbers(value):
         return True
@@ -244,7 +272,7 @@ def _read(file: str, work_dir: str) -> Any:
         ) from None
 
 
-def _read_json(path: Path, head: bytes) -> Any:
+def _read_json(path: Path, _head: bytes) -> Any:
     if path.stat().st_size > _JSON_LIMIT:
         raise ValueError(f"larger than {_JSON_LIMIT >> 20} MiB; use .npz or .safetensors")
     return json.loads(path.read_bytes())
@@ -263,7 +291,7 @@ def _read_npy(path: Path, head: bytes) -> Any:
     return np.load(path, allow_pickle=False)
 
 
-def _read_safetensors(path: Path, head: bytes) -> Any:
+def _read_safetensors(path: Path, _head: bytes) -> Any:
     return safetensors.torch.load_file(str(path))
 
 
@@ -302,7 +330,7 @@ def _how_to_give(resolved: Resolved, names: tuple[str, ...]) -> str:
         ]
         snippet = f"example_inputs = {{{', '.join(parts)}}}"
     if resolved.namespace is None:
-        save = ", ".join(f"{name}={'array' if i else 'array'}" for i, name in enumerate(wanted))
+        save = ", ".join(f"{name}=..." for name in wanted)
         return f"give --example FILE: numpy.savez('example.npz', {save})"
     return (
         f"forward takes {', '.join(names)}: put beside the model, with real shapes and dtypes: "

@@ -15,6 +15,7 @@ import torch
 
 from torchgate.schema.signature import BATCH, Dimension
 from torchgate.worker.call import Call
+from torchgate.worker.program import Program
 
 BOUNDS_BUDGET_S = 0.12
 """Time for finding how far the dynamic dimensions reach; what isn't known by then stays open."""
@@ -85,7 +86,7 @@ def find_shapes(
     """
     search = _Search(call, dict(example), first_axis=1 if has_rows else 0)
     found = search.find(frozenset(fixed))
-    _name(found, example, has_rows=has_rows)
+    _name(found, {name: tensor.dim() for name, tensor in example.items()}, has_rows=has_rows)
     inputs = {name: _shape(tensor, has_rows) for name, tensor in example.items()}
     outputs = {name: _shape(tensor, has_rows) for name, tensor in search.base.items()}
     for dynamic in found:
@@ -104,6 +105,66 @@ def find_shapes(
             for d in found
         ),
     )
+
+
+def shapes_of_program(
+    program: Program,
+    names: tuple[str, ...],
+    outputs: Mapping[str, torch.Tensor],
+    *,
+    has_rows: bool,
+) -> Shapes:
+    """Name the dimensions that a saved program says are dynamic; nothing is called.
+
+    Args:
+        program: The program; it knows its shapes.
+        names: Client-side names of its inputs, in its order.
+        outputs: The model's answer to its example, for the outputs' names.
+        has_rows: Whether the leading dimension of every input and output counts rows.
+    """
+    inputs = dict(zip(names, (program.inputs or {}).values(), strict=True))
+    symbols = {str(shape[0]): BATCH for shape in inputs.values() if shape} if has_rows else {}
+    found = []
+    for size in dict.fromkeys(d for shape in inputs.values() for d in shape):
+        if isinstance(size, str) and size not in symbols:
+            slots = tuple(
+                Slot(name, axis)
+                for name, shape in inputs.items()
+                for axis, other in enumerate(shape)
+                if other == size
+            )
+            low, high = (program.bounds or {}).get(size, (1, 0))
+            found.append((size, _Dynamic(slots, 0, 1, minimum=max(low, 1), maximum=high)))
+    dynamics = [dynamic for _, dynamic in found]
+    _name(dynamics, {name: len(shape) for name, shape in inputs.items()}, has_rows=has_rows)
+    symbols.update({symbol: dynamic.name for symbol, dynamic in found})
+    answers: dict[str, tuple[int | str, ...]] = {n: tuple(t.shape) for n, t in outputs.items()}
+    if len(program.outputs) == len(outputs):
+        answers = dict(zip(outputs, program.outputs, strict=True))
+
+    def named(tensor: str, shape: tuple[int | str, ...]) -> tuple[int | str, ...]:
+        sizes: list[int | str] = [
+            size if isinstance(size, int) else symbols.get(size, f"{tensor}_dim{axis}")
+            for axis, size in enumerate(shape)
+        ]
+        if has_rows:
+            sizes[0] = BATCH
+        return tuple(sizes)
+
+    return Shapes(
+        inputs={name: named(name, shape) for name, shape in inputs.items()},
+        outputs={name: named(name, shape) for name, shape in answers.items()},
+        dimensions=tuple(
+            Dimension(name=d.name, minimum=d.minimum, maximum=d.maximum) for d in dynamics
+        ),
+    )
+
+
+def rows_of_program(program: Program) -> tuple[int, int]:
+    """Return the smallest and largest number of rows a saved program takes; (1, 0) when it is open."""
+    first = next(iter((program.inputs or {}).values()), ())
+    symbol = first[0] if first else 0
+    return (program.bounds or {}).get(symbol, (1, 0)) if isinstance(symbol, str) else (1, 0)
 
 
 def _shape(tensor: torch.Tensor, has_rows: bool) -> list[int | str]:  # noqa: FBT001
@@ -157,9 +218,8 @@ class _Search:
             for slot in slots:
                 if not any(slot in dynamic.slots for dynamic in found):
                     groups.setdefault(key(slot), []).append(slot)
-            for group in groups.values():
-                if len(group) > 1 and (dynamic := self._vary(tuple(group))):
-                    found.append(dynamic)
+            shared = [self._vary(tuple(group)) for group in groups.values() if len(group) > 1]
+            found += [dynamic for dynamic in shared if dynamic is not None]
         return found
 
     def _all_together(self, found: list[_Dynamic]) -> bool:
@@ -283,8 +343,8 @@ def _resize(tensor: torch.Tensor, axis: int, length: int) -> torch.Tensor:
     return tensor.narrow(axis, 0, length).contiguous()
 
 
-def _name(found: list[_Dynamic], example: Mapping[str, torch.Tensor], *, has_rows: bool) -> None:
-    plain = [_plain_name(dynamic, example, has_rows=has_rows) for dynamic in found]
+def _name(found: list[_Dynamic], ranks: Mapping[str, int], *, has_rows: bool) -> None:
+    plain = [_plain_name(dynamic, ranks, has_rows=has_rows) for dynamic in found]
     taken: set[str] = {BATCH}
     for dynamic, name in zip(found, plain, strict=True):
         if plain.count(name) > 1:
@@ -297,8 +357,8 @@ def _name(found: list[_Dynamic], example: Mapping[str, torch.Tensor], *, has_row
         taken.add(dynamic.name)
 
 
-def _plain_name(dynamic: _Dynamic, example: Mapping[str, torch.Tensor], *, has_rows: bool) -> str:
-    places = {(example[slot.input].dim(), slot.axis) for slot in dynamic.slots}
+def _plain_name(dynamic: _Dynamic, ranks: Mapping[str, int], *, has_rows: bool) -> str:
+    places = {(ranks[slot.input], slot.axis) for slot in dynamic.slots}
     if not has_rows and all(axis == 0 and rank > 1 for rank, axis in places):
         return "rows"
     if places == {(4, 2)}:

@@ -8,24 +8,25 @@ Reads straight down: `load` calls `torchgate.worker.target`, `torchgate.worker.w
 
 from __future__ import annotations
 
-import json
-import math
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from torchgate.declare import Declaration
+from torchgate.declare import ONLY, Declaration
 from torchgate.errors import ConfigError, ModelLoadError
 from torchgate.schema.config import ModelConfig
-from torchgate.schema.signature import Batching, Signature, TensorSpec
-from torchgate.schema.target import parse_target
+from torchgate.schema.signature import Batching, Signature
+from torchgate.schema.target import Target, parse_target
 from torchgate.worker.call import Call, bind
-from torchgate.worker.dtypes import DATATYPE
+from torchgate.worker.contract import Findings, declared_dtypes, signature_of
 from torchgate.worker.example import find_example, input_names
-from torchgate.worker.lengths import Shapes, find_shapes
+from torchgate.worker.lengths import find_shapes, rows_of_program, shapes_of_program
 from torchgate.worker.probe import Reading, read
+from torchgate.worker.program import Program
+from torchgate.worker.ranges import index_ranges
+from torchgate.worker.rows import copy_of
 from torchgate.worker.target import Resolved, resolve
 from torchgate.worker.trace import message_of
 from torchgate.worker.warm import measure
@@ -41,8 +42,7 @@ BATCH_BYTES = 64 * 1024 * 1024
 """Inputs and outputs of one call stay below this unless the user says otherwise."""
 
 LEAST_MAX_ROWS = 8
-EXAMPLE_LIMIT = 64 * 1024
-"""Largest example body shown in ``/openapi.json``, in bytes."""
+"""Rows allowed in one call however large they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,38 +84,94 @@ def load(config: ModelConfig, work_dir: str, progress: Progress) -> LoadedModel:
     """
     device = _device(config.device)
     progress("import", config.target)
-    try:
-        target = parse_target(config.target)
-    except ConfigError as error:
-        raise ModelLoadError(error.what, error.hint) from None
-    resolved = resolve(target, work_dir)
+    resolved = resolve(_target(config.target), work_dir, device)
     notes = list(resolved.notes)
     if config.weights:
         progress("weights", config.weights)
-        notes += load_weights(resolved.module, config.weights, work_dir)
+        notes += _weights(resolved, config.weights, work_dir)
     progress("load", str(device))
-    _place(resolved.module, device)
+    _place(resolved, device)
     progress("probe", "")
-    names = input_names(resolved)
-    example = find_example(resolved, names, config.example, work_dir)
-    declaration = resolved.declaration
-    outputs = declaration.outputs if declaration else ()
-    positional, keywords = bind(resolved.module, names, tuple(example.tensors))
-    call = Call(resolved.module, positional, keywords, outputs)
-    reading = read(call, example, device)
-    shapes = find_shapes(call, reading.example, has_rows=reading.has_rows)
+    call, reading, found = _probe(config, resolved, work_dir, device)
+    found = dataclasses.replace(found, notes=(*notes, *found.notes))
+    signature = signature_of(found, resolved.declaration)
     progress("warm", "")
-    max_rows = _max_rows(config.max_batch, reading, call)
-    batch_us = measure(call, reading.example, max_rows, _waiter(device))
-    signature = _signature(config, resolved, call, reading, shapes, max_rows, tuple(notes))
+    max_rows = signature.batching.max_rows
     return LoadedModel(
         signature=signature,
         device=device,
-        declaration=declaration,
+        declaration=resolved.declaration,
         example=reading.example,
-        batch_us=batch_us,
+        batch_us=measure(call, reading.example, max_rows, _waiter(device)),
         call=call,
     )
+
+
+def _target(text: str) -> Target:
+    try:
+        return parse_target(text)
+    except ConfigError as error:
+        raise ModelLoadError(error.what, error.hint) from None
+
+
+def _weights(resolved: Resolved, file: str, work_dir: str) -> tuple[str, ...]:
+    if resolved.program is not None:
+        raise ModelLoadError(
+            f"--weights {file}: a saved program carries its own weights",
+            "serve the code with --weights, or export the program again with the new weights",
+        )
+    return load_weights(resolved.module, file, work_dir)
+
+
+def _probe(
+    config: ModelConfig, resolved: Resolved, work_dir: str, device: torch.device
+) -> tuple[Call, Reading, Findings]:
+    names = input_names(resolved)
+    declaration = resolved.declaration
+    dtypes = declared_dtypes(declaration, names)
+    example = find_example(resolved, names, dtypes, config.example, work_dir)
+    call = _call(resolved, names, tuple(example.tensors))
+    reading = read(call, example, device)
+    outputs = copy_of(call.run(reading.example))
+    program = resolved.program
+    if program is not None and program.inputs is not None:
+        shapes = shapes_of_program(program, names, outputs, has_rows=reading.has_rows)
+    else:
+        declared = names if declaration and ONLY in declaration.shapes else ()
+        fixed = (*declared, *(declaration.shapes if declaration else ()))
+        shapes = find_shapes(call, reading.example, has_rows=reading.has_rows, fixed=fixed)
+    max_rows, notes = _max_rows(config.max_batch, reading, outputs, program)
+    return (
+        call,
+        reading,
+        Findings(
+            name=config.name,
+            platform=resolved.platform,
+            example=reading.example,
+            outputs=outputs,
+            has_rows=reading.has_rows,
+            shapes=shapes,
+            ranges=index_ranges(call, reading.example),
+            batching=Batching(merge=reading.merge, reason=reading.reason, max_rows=max_rows),
+            notes=notes,
+        ),
+    )
+
+
+def _call(resolved: Resolved, names: tuple[str, ...], given: tuple[str, ...]) -> Call:
+    outputs = resolved.declaration.outputs if resolved.declaration else ()
+    program = resolved.program
+    if program is not None and program.names:
+        by_position = len(names) - program.keywords
+        missing = [name for name in names if name not in given]
+        if missing:
+            raise ModelLoadError(
+                f"the example has no value for {', '.join(missing)}; the program takes {', '.join(names)}"
+            )
+        keywords = dict(zip(names[by_position:], program.names[by_position:], strict=True))
+        return Call(resolved.module, names[:by_position], keywords, outputs)
+    positional, keywords = bind(resolved.module, names, given)
+    return Call(resolved.module, positional, keywords, outputs)
 
 
 def _device(name: str) -> torch.device:
@@ -134,9 +190,18 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _place(module: torch.nn.Module, device: torch.device) -> None:
+def _place(resolved: Resolved, device: torch.device) -> None:
+    module = resolved.module
     for parameter in module.parameters():
-        parameter.requires_grad_(requires_grad=False)
+        parameter.requires_grad_(False)
+    empty = next((name for name, p in module.named_parameters() if p.is_meta), "")
+    if empty:
+        raise ModelLoadError(
+            f"parameter {empty!r} has no values: it is on the meta device",
+            "give the weights with --weights, after module.to_empty(device='cpu') in the code",
+        )
+    if resolved.platform == "pytorch_export":
+        return  # torch.export.load was told the device; an exported graph can't be moved later
     try:
         module.to(device)
     except (RuntimeError, NotImplementedError) as error:
@@ -149,79 +214,21 @@ def _waiter(device: torch.device) -> Callable[[], None]:
     return lambda: None
 
 
-def _max_rows(asked: int, reading: Reading, call: Call) -> int:
+def _max_rows(
+    asked: int, reading: Reading, outputs: Mapping[str, torch.Tensor], program: Program | None
+) -> tuple[int, tuple[str, ...]]:
+    """Return the most rows of one call, and notes about why it isn't what was asked for."""
     if not reading.has_rows:
-        return 1
+        return 1, ()
     if reading.only_rows:
-        return reading.only_rows
+        return reading.only_rows, ()
+    largest = rows_of_program(program)[1] if program is not None else 0
     if asked:
-        return asked
-    outputs = call.run(reading.example)
+        if largest and asked > largest:
+            return largest, (f"the program takes at most {largest} rows, not {asked}",)
+        return asked, ()
     tensors = (*reading.example.values(), *outputs.values())
-    row_bytes = sum(t.numel() * t.element_size() for t in tensors)
-    fitting = BATCH_BYTES // max(row_bytes, 1)
-    if fitting < LEAST_MAX_ROWS:
-        return LEAST_MAX_ROWS
-    return min(DEFAULT_MAX_ROWS, 1 << int(math.log2(fitting)))
-
-
-def _signature(
-    config: ModelConfig,
-    resolved: Resolved,
-    call: Call,
-    reading: Reading,
-    shapes: Shapes,
-    max_rows: int,
-    notes: tuple[str, ...],
-) -> Signature:
-    outputs = call.run(reading.example)
-    declaration = resolved.declaration
-    ins = {name: _spec(name, t, shapes.inputs[name]) for name, t in reading.example.items()}
-    outs = {name: _spec(name, t, shapes.outputs[name]) for name, t in outputs.items()}
-    return Signature(
-        name=config.name,
-        platform=resolved.platform,
-        inputs=tuple(ins.values()),
-        outputs=tuple(outs.values()),
-        dimensions=shapes.dimensions,
-        batching=Batching(merge=reading.merge, reason=reading.reason, max_rows=max_rows),
-        decode_types=declaration.decode_types if declaration else (),
-        encodes=bool(declaration and declaration.encode),
-        encode_type=declaration.encode_type if declaration else "",
-        example=_example_body(reading),
-        notes=notes,
-    )
-
-
-def _spec(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...]) -> TensorSpec:
-    kind = DATATYPE.get(tensor.dtype)
-    if kind is None:
-        raise ModelLoadError(
-            f"output {name!r} is {tensor.dtype}, which no protocol can carry",
-            "convert it in forward, such as torch.view_as_real for complex numbers",
-        )
-    return TensorSpec(name=name, datatype=kind, shape=shape)
-
-
-def _example_body(reading: Reading) -> bytes | None:
-    elements = sum(tensor.numel() for tensor in reading.example.values())
-    if elements > EXAMPLE_LIMIT // 2:
-        return None
-    body = {
-        name: _rounded(tensor[0] if reading.has_rows else tensor)
-        for name, tensor in reading.example.items()
-    }
-    text = json.dumps(body, separators=(",", ":")).encode()
-    return text if len(text) <= EXAMPLE_LIMIT else None
-
-
-def _rounded(tensor: torch.Tensor) -> Any:
-    if tensor.is_floating_point():
-        return _round(tensor.double().tolist())
-    return tensor.tolist()
-
-
-def _round(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_round(entry) for entry in value]
-    return float(f"{value:.5g}")
+    row_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    fitting = max(LEAST_MAX_ROWS, BATCH_BYTES // max(row_bytes, 1))
+    decided = min(DEFAULT_MAX_ROWS, 1 << (fitting.bit_length() - 1))
+    return min(decided, largest) if largest else decided, ()

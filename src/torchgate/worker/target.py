@@ -53,12 +53,13 @@ class Resolved:
     notes: tuple[str, ...]
 
 
-def resolve(target: Target, work_dir: str) -> Resolved:
+def resolve(target: Target, work_dir: str, device: torch.device) -> Resolved:
     """Find and build the model that ``target`` names.
 
     Args:
         target: What the user asked for.
         work_dir: Directory relative paths start from and that is put first on ``sys.path``.
+        device: Where a saved program is to run; modules from code are moved by the caller.
 
     Raises:
         ModelImportError: The user's code can't be imported.
@@ -72,7 +73,7 @@ def resolve(target: Target, work_dir: str) -> Resolved:
     except ConfigError as error:
         raise ModelLoadError(error.what, error.hint) from None
     if target.kind is TargetKind.EXPORTED:
-        return _from_program(load_exported(_path(target, base)), "pytorch_export")
+        return _from_program(load_exported(_path(target, base), device), "pytorch_export")
     if target.kind is TargetKind.TORCHSCRIPT:
         return _from_program(load_torchscript(_path(target, base)), "pytorch_torchscript")
     if target.kind is TargetKind.FILE:
@@ -84,7 +85,7 @@ def resolve(target: Target, work_dir: str) -> Resolved:
     # Some modules answer eval() with an error of their own; the user must see it as theirs.
     try:
         module.eval()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever the user's code raises
         raise ModelLoadError(
             f"{_shown(target)}: its eval() raised {message_of(error)}", detail=_detail(error)
         ) from None

@@ -48,6 +48,8 @@ def measure(
 
 
 def _repeated(tensor: torch.Tensor, rows: int) -> torch.Tensor:
+    if rows == 1:
+        return tensor  # also the whole example of a model that has no rows
     return tensor.expand(rows, *tensor.shape[1:]).contiguous()
 
 
