@@ -1,0 +1,19 @@
+"""The gateway process: clients' HTTP in front, workers' frames behind. No torch, no user code, no blocking I/O.
+
+Read in this order:
+
+- `server`: the process; control link, tick, drain.
+- `listener`: one address, its limits and its open connections.
+- `connection`: one client connection, the reading half and the hot path.
+- `transmit`: its answering half.
+- `deadlines`: what a connection must not take too long for.
+- `exchange`: one request and its answer, as handlers see them.
+- `router`: from a target to a route.
+- `snapshot`: what is served, immutable; what handlers are given.
+- `handlers`: what answers each path.
+- `middleware`: what every answer passes, whatever its handler.
+- `pages`: files answered from memory.
+- `respond`, `compress`: heads of answers; compression.
+- `questions`: texts only the supervisor can make.
+- `shared`, `meters`: what connections share; the gateway's metrics.
+"""

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from torchgate.errors import RequestError
 from torchgate.schema.problem import oip_json, problem_json
+from torchgate.wire.head import Head
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -79,7 +80,12 @@ class Exchange:
         model: Model label for log and metrics; set by the router from its route.
         oip: Whether the route speaks the Open Inference Protocol (errors look different there).
         params: Immutable data of the route, shared between its requests.
-        client: Address of the client.
+        head: What framing was read from (None when there was no head to read).
+        client: Address of the client, as text.
+        held: Bytes of the body that the memory budget counts.
+        sent: Bytes of the answer's body.
+        parts: A framed answer, or a part of one, waiting for its turn.
+        keep_alive: Whether the connection may go on after this answer; a handler may clear it.
         queue_us, compute_us, replica: Set by the handler for the access log; replica is -1 when none was involved.
         on_cancel: Set by the handler; called once when the client goes away before the answer.
         status, cause: What was answered; 0 and empty until then.
@@ -92,10 +98,11 @@ class Exchange:
         "chunks",
         "client",
         "compute_us",
+        "head",
         "headers",
+        "held",
         "keep_alive",
         "method",
-        "minor",
         "model",
         "oip",
         "on_cancel",
@@ -135,8 +142,8 @@ class Exchange:
         self.model = ""
         self.oip = False
         self.params: object = None
-        self.client = ""
-        self.minor = 1
+        self.client = b""
+        self.head: Head | None = None
         self.keep_alive = True
         self.queue_us = 0
         self.compute_us = 0
@@ -145,6 +152,7 @@ class Exchange:
         self.state = ExchangeState.OPEN
         self.status = 0
         self.cause = ""
+        self.held = 0  # bytes counted in the memory budget
         self.sent = 0  # bytes of the answer's body
         self.parts: list[bytes] | None = None  # a framed answer waiting for its turn
 
@@ -191,18 +199,20 @@ class Exchange:
         self.cause = cause
         self._sink.answer(self, content_type, body, headers)
 
-    def respond_error(self, error: RequestError, oip: bool | None = None) -> None:
+    def respond_error(
+        self, error: RequestError, oip: bool | None = None, headers: Headers = ()
+    ) -> None:
         """Answer with ``error``: problem details, or the Open Inference Protocol's form.
 
         Args:
             error: What to say.
             oip: Which form; by default that of the route.
+            headers: Further field lines.
         """
         make = oip_json if (self.oip if oip is None else oip) else problem_json
         status, content_type, body = make(error, self.request_id.decode("ascii"))
-        headers: Headers = ()
         if error.retry_after_s is not None:
-            headers = ((b"retry-after", b"%d" % error.retry_after_s),)
+            headers = (*headers, (b"retry-after", b"%d" % error.retry_after_s))
         self.respond(status, content_type, body, headers, error.cause)
 
     def begin(self, status: int, content_type: bytes | str, headers: Headers = ()) -> None:

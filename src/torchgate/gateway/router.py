@@ -66,6 +66,10 @@ class Router:
         }
         self._prefixes = tuple(prefixes)
 
+    def extended(self, routes: Sequence[Route]) -> Router:
+        """Return a router with further exact routes, which win over those of the same path."""
+        return Router([*self._exact.values(), *routes], self._prefixes)
+
     def find_raw(self, target: bytes) -> Route | None:
         """Return the exact route whose normal form is ``target``, without decoding anything."""
         return self._raw.get(target)

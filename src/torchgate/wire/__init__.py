@@ -1,7 +1,8 @@
-"""Bytes to events and back; no sockets, no clocks.
+"""Bytes <-> events of every protocol. No sockets, no clocks: everything here is tested without a loop.
 
 Read in this order:
 
-- `http1`: HTTP/1.1 between a client and a gateway.
-- `frames`: frames between a gateway and a worker.
+- `http1`: requests of one connection, heads and bodies.
+- `head`: one request's head, with every strict rule.
+- `frames`: gateway <-> worker.
 """

@@ -1,5 +1,8 @@
-"""Steps around a handler. Room prepared: nothing here yet.
+"""What applies to answers whatever their handler.
 
-Will hold one class per step (``__init__(next, ...)`` and ``__call__(exchange)``): authentication, rate limits, header
-rules. What every request needs today (limits, request id, access log, compression) is part of the exchange itself.
+Errors found before a handler is known (framing, limits, routing) must pass here too, so these act where answers are framed
+(`torchgate.gateway.transmit`), in this order:
+
+1. `torchgate.gateway.compress`: representation.
+2. `cors`: cross-origin fields, when origins are configured.
 """

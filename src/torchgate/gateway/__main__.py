@@ -1,0 +1,59 @@
+"""``python -m torchgate.gateway CONTROL_FD``: one gateway process. Started by the supervisor, never by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+
+import uvloop
+
+from torchgate.clock import SystemClock
+from torchgate.gateway.server import Gateway, say
+from torchgate.link.control import ControlLink
+
+
+def main() -> int:
+    """Serve until told to stop; return the exit code."""
+    if len(sys.argv) != 2 or not sys.argv[1].isdigit():
+        print(
+            "usage: python -m torchgate.gateway CONTROL_FD (started by torchgate)", file=sys.stderr
+        )
+        return 2
+    link = ControlLink(socket.socket(fileno=int(sys.argv[1])))
+    # Ctrl-C and a closed terminal reach the whole process group; what to do about them is the supervisor's decision.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(link))
+    return 0
+
+
+async def _serve(link: ControlLink) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_Reports())
+    gateway = Gateway(link, loop, SystemClock())
+    loop.add_signal_handler(signal.SIGTERM, gateway.stop)
+    await gateway.run()
+
+
+class _Reports:
+    """Says what went wrong in a callback of the loop: the first ones whole, then only how many, since each costs time."""
+
+    WHOLE = 20
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        self._count += 1
+        if self._count <= self.WHOLE:
+            say(f"error in the event loop: {context.get('message')}")
+            loop.default_exception_handler(context)
+        elif self._count % 1000 == 0:
+            say(f"{self._count} errors in the event loop so far, last: {context.get('message')}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""What a connection must not take too long for, found by one periodic sweep instead of timers.
+
+Each connection says when it should be looked at next (``deadline_ns``); the listener calls `check` for those that are due. Being early costs
+one look; nothing is ever cut off early. Sources of the rules: section 7 of RFC 9112's security considerations, and every slowloris since.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from torchgate.clock import NS_PER_S
+from torchgate.errors import Cause, RequestError
+from torchgate.gateway.exchange import ExchangeState
+
+if TYPE_CHECKING:
+    from torchgate.gateway.connection import Connection
+
+RECHECK_NS = NS_PER_S
+"""How often a connection with something under way is looked at."""
+
+LINGER_NS = 5 * NS_PER_S
+"""Longest time a connection discards what still comes after its last answer."""
+
+_TCP_CLOSE = 7  # include/net/tcp_states.h
+
+
+def check(connection: Connection, now_ns: int) -> None:
+    """Close or answer ``connection`` if something took too long; else say when to look again."""
+    if connection.lost_already:
+        return
+    if connection.linger_until_ns:
+        if now_ns >= connection.linger_until_ns:
+            connection.abort()
+        else:
+            connection.deadline_ns = connection.linger_until_ns
+        return
+    busy = _check_write(connection, now_ns) or _check_read(connection, now_ns)
+    if connection.closing and connection.first is None:
+        return
+    busy = _check_total(connection, now_ns) or busy
+    if busy or connection.closing:
+        connection.deadline_ns = now_ns + RECHECK_NS
+        return
+    idle_until = connection.idle_ns + connection.listener.idle_ns
+    if now_ns >= idle_until:
+        connection.closing = True
+        connection.close()
+        idle_until = now_ns + RECHECK_NS
+    connection.deadline_ns = idle_until
+
+
+def _check_write(connection: Connection, now_ns: int) -> bool:
+    """A client that takes nothing of its answer for too long is cut off."""
+    size = connection.count_unsent()
+    if not size:
+        connection.stuck_bytes = 0
+        return False
+    if size != connection.stuck_bytes:
+        connection.stuck_bytes = size
+        connection.stuck_ns = now_ns
+    elif now_ns - connection.stuck_ns >= connection.listener.write_ns:
+        connection.abort()
+    return True
+
+
+def _check_read(connection: Connection, now_ns: int) -> bool:
+    """Heads have a deadline, bodies a least mean rate."""
+    listener = connection.listener
+    limits = listener.limits
+    filling = connection.filling
+    if connection.closing:
+        return False
+    if filling is not None:
+        elapsed_ns = now_ns - connection.body_ns
+        if elapsed_ns >= listener.grace_ns:
+            rate = filling.size * NS_PER_S / elapsed_ns
+            if rate < limits.body_rate_bytes_s:
+                connection.refuse(
+                    RequestError(
+                        Cause.BODY_TOO_SLOW,
+                        f"The body came at {rate:.0f} bytes/s; at least {limits.body_rate_bytes_s} are needed.",
+                    )
+                )
+        return True
+    if connection.begun_ns and connection.reading_head:
+        if now_ns - connection.begun_ns >= listener.header_ns:
+            connection.refuse(
+                RequestError(
+                    Cause.HEADER_TIMEOUT,
+                    f"The request's head was not complete within {limits.header_timeout_s:g} s.",
+                )
+            )
+        return True
+    return False
+
+
+def _check_total(connection: Connection, now_ns: int) -> bool:
+    exchange = connection.first
+    if exchange is None:
+        return False
+    listener = connection.listener
+    if now_ns - exchange.accepted_ns < listener.total_ns:
+        return True
+    error = RequestError(
+        Cause.TOTAL_TIMEOUT,
+        f"The request was not over within {listener.limits.total_timeout_s:g} s.",
+    )
+    if exchange is connection.filling:
+        connection.refuse(error)
+    elif exchange.state is ExchangeState.OPEN:
+        connection.give_up(exchange, error)
+    else:
+        connection.abort()
+    return True
+
+
+def peer_is_gone(sock: socket.socket) -> bool:
+    """Whether the other end has reset the connection: the first byte of ``TCP_INFO`` is the state."""
+    try:
+        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE
+    except OSError:
+        return False

@@ -1,0 +1,129 @@
+"""One listening address: its limits, its routes and its open connections.
+
+How many connections it takes follows from the file descriptors the process may have (`raise_fd_limit`): a connection
+beyond it is accepted, told 503 and closed, for which a reserve of descriptors is kept. So a client always hears why, and accepting never fails
+for want of descriptors, which would leave it without an answer and the loop spinning.
+"""
+
+from __future__ import annotations
+
+import resource
+
+from torchgate.clock import NS_PER_S
+from torchgate.gateway.connection import Connection
+from torchgate.gateway.middleware.cors import Cors
+from torchgate.gateway.router import Router
+from torchgate.gateway.shared import Shared
+from torchgate.schema.config import ListenerConfig
+from torchgate.wire.head import HeadTable
+
+FD_CAP = 65_536
+"""Most descriptors asked for: some systems allow 10^9, and tables sized by that eat all memory."""
+
+FD_RESERVE = 128
+"""Descriptors kept for control and frame links, logs, and telling clients that there are too many."""
+
+MAX_REFUSALS = 32
+"""Connections being told 503 at one time; beyond it they are reset."""
+
+
+def raise_fd_limit(cap: int = FD_CAP) -> int:
+    """Raise the soft limit of open files to the hard one, at most ``cap``; return the soft limit now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = cap if hard == resource.RLIM_INFINITY else min(hard, cap)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return soft if soft != resource.RLIM_INFINITY else cap
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+class Listener:
+    """One listening address and its connections.
+
+    Args:
+        config: Its configuration.
+        shared: What all connections of the gateway share.
+        router: The routes to begin with; replaced as a whole when what is served changes.
+        fd_limit: Descriptors this process may have, shared by ``listeners`` listeners.
+        listeners: How many listeners share them.
+    """
+
+    def __init__(
+        self,
+        config: ListenerConfig,
+        shared: Shared,
+        router: Router,
+        fd_limit: int,
+        listeners: int = 1,
+    ) -> None:
+        limits = config.limits
+        self.config = config
+        self.shared = shared
+        self.limits = limits
+        self.router = router
+        self.table = HeadTable(limits)
+        self.cors = Cors(config.cors) if config.cors.origins else None
+        self.max_connections = max(
+            1, min(limits.connections, (fd_limit - FD_RESERVE) // max(1, listeners))
+        )
+        self.header_ns = int(limits.header_timeout_s * NS_PER_S)
+        self.idle_ns = int(limits.idle_timeout_s * NS_PER_S)
+        self.total_ns = int(limits.total_timeout_s * NS_PER_S)
+        self.write_ns = int(limits.write_timeout_s * NS_PER_S)
+        self.grace_ns = int(limits.body_grace_s * NS_PER_S)
+        self.connections: set[Connection] = set()
+        self.half_closed: set[Connection] = set()
+        self.most_refusals = MAX_REFUSALS
+        self.refusals = 0  # connections among them that are being told 503
+
+    def new_connection(self) -> Connection:
+        """Return the protocol of a connection that was just accepted."""
+        return Connection(self)
+
+    def opened(self, connection: Connection) -> bool:
+        """Take note of a connection; False when it must be refused."""
+        meters = self.shared.meters
+        meters.accepted()
+        self.connections.add(connection)
+        if len(self.connections) - self.refusals <= self.max_connections:
+            return True
+        self.refusals += 1
+        meters.refused("too-many-connections")
+        return False
+
+    def closed(self, connection: Connection, *, refused: bool) -> None:
+        """Take note of the end of a connection."""
+        self.connections.discard(connection)
+        self.half_closed.discard(connection)
+        self.shared.meters.closed()
+        if refused:
+            self.refusals -= 1
+
+    def sweep(self, now_ns: int) -> None:
+        """Look at every connection whose next check is due. There are no timers per request."""
+        due = [c for c in self.connections if c.deadline_ns <= now_ns]
+        for connection in due:
+            connection.check(now_ns)
+
+    def probe(self) -> None:
+        """Look whether clients that ended their side are still there (`Connection.probe`)."""
+        for connection in tuple(self.half_closed):
+            connection.probe()
+
+    def drain(self) -> None:
+        """Close what is idle; what is busy closes after its answer."""
+        for connection in tuple(self.connections):
+            connection.drain()
+
+    def open_requests(self) -> int:
+        """Return how many requests are not answered yet."""
+        return sum(connection.waiting for connection in self.connections)
+
+    def describe_open(self) -> list[str]:
+        """Return one line for each connection that is not idle."""
+        return [line for c in self.connections if (line := c.describe())]
+
+    def abort(self) -> None:
+        """Reset every connection."""
+        for connection in tuple(self.connections):
+            connection.abort()

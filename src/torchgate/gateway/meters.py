@@ -1,0 +1,79 @@
+"""The gateway's own values in its counter block: requests, connections, memory, loop."""
+
+from __future__ import annotations
+
+from torchgate.clock import NS_PER_S
+from torchgate.observe import metrics
+from torchgate.observe.counters import CounterBlock, Histogram
+
+
+class GatewayMeters:
+    """Counters and gauges of one gateway process.
+
+    Args:
+        block: Its counter block.
+        process: Label of the process, such as ``gateway-0``.
+    """
+
+    def __init__(self, block: CounterBlock, process: str) -> None:
+        self._block = block
+        self._values = block.values
+        self._answers: dict[tuple[str, int, str], int] = {}
+        self._seconds: dict[str, Histogram] = {}
+        self._connections = metrics.value(block, "torchgate_connections")
+        self._accepted = metrics.value(block, "torchgate_connections_total")
+        self._refused: dict[str, int] = {}
+        self._buffered = metrics.value(block, "torchgate_buffered_bytes")
+        self._lag = metrics.value(block, "torchgate_loop_lag_seconds", (process,))
+        self._lag_max = metrics.value(block, "torchgate_loop_lag_max_seconds", (process,))
+        self._stalls = metrics.value(block, "torchgate_loop_stalls_total", (process,))
+        self._dropped = metrics.value(block, "torchgate_log_lines_dropped_total")
+        # A predecessor that died left its gauges in the block.
+        self._values[self._connections] = self._values[self._buffered] = 0
+
+    def answered(self, model: str, status: int, cause: str, duration_ns: int) -> None:
+        """Count an answered (or given up) request."""
+        key = (model, status, cause)
+        index = self._answers.get(key)
+        if index is None:
+            labels = (model, str(status), cause)
+            index = metrics.value(self._block, "torchgate_requests_total", labels)
+            self._answers[key] = index
+        self._values[index] += 1
+        seconds = self._seconds.get(model)
+        if seconds is None:
+            seconds = metrics.histogram(self._block, "torchgate_request_seconds", (model,))
+            self._seconds[model] = seconds
+        seconds.observe(duration_ns / NS_PER_S)
+
+    def accepted(self) -> None:
+        """Count a new connection."""
+        self._values[self._accepted] += 1
+        self._values[self._connections] += 1
+
+    def closed(self) -> None:
+        """Count the end of a connection."""
+        self._values[self._connections] -= 1
+
+    def refused(self, cause: str) -> None:
+        """Count a connection that was turned away."""
+        index = self._refused.get(cause)
+        if index is None:
+            index = metrics.value(self._block, "torchgate_connections_refused_total", (cause,))
+            self._refused[cause] = index
+        self._values[index] += 1
+
+    def gauges(self, buffered_bytes: int, lag_s: float, lag_max_s: float) -> None:
+        """Set what is sampled on each tick."""
+        values = self._values
+        values[self._buffered] = buffered_bytes
+        values[self._lag] = lag_s
+        values[self._lag_max] = lag_max_s
+
+    def stalled(self) -> None:
+        """Count a stall of the loop; called by the watchdog thread only."""
+        self._values[self._stalls] += 1
+
+    def lines_dropped(self, count: int) -> None:
+        """Count access-log lines that were dropped."""
+        self._values[self._dropped] += count

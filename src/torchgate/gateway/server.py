@@ -1,0 +1,363 @@
+"""The gateway process: control link, listeners, tick, drain. The shell around everything else in this package.
+
+The supervisor sends `ConfigureGateway` with the listening sockets, then replicas come and go, then `Drain`. When the supervisor itself
+is gone (end of the control link), the gateway drains by itself within `ORPHAN_GRACE_S` and exits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import gc
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+
+from torchgate.clock import NS_PER_S, Clock
+from torchgate.errors import ProtocolError
+from torchgate.gateway import handlers
+from torchgate.gateway.listener import Listener, raise_fd_limit
+from torchgate.gateway.meters import GatewayMeters
+from torchgate.gateway.pages import page_route
+from torchgate.gateway.questions import Questions
+from torchgate.gateway.router import Route, Router
+from torchgate.gateway.shared import Shared
+from torchgate.gateway.snapshot import Snapshot, first_snapshot
+from torchgate.inference.service import InferenceService
+from torchgate.link.control import ControlLink, LinkClosed
+from torchgate.observe.counters import CounterBlock
+from torchgate.observe.logs import AccessLog
+from torchgate.observe.stall import StallWatch
+from torchgate.schema.messages import (
+    AnyMessage,
+    AttachReplica,
+    ConfigureGateway,
+    Drain,
+    DrainProgress,
+    GatewayDrained,
+    GatewayReady,
+    ModelReady,
+    ReplicaChanged,
+    TextReply,
+)
+
+TICK_S = 0.05
+"""Period of everything that is done now and then: deadlines of predictions, log hand-over, gauges, drain."""
+
+SWEEP_TICKS = 5
+"""Ticks between two looks at which connections are overdue."""
+
+ORPHAN_GRACE_S = 10.0
+"""Time for what was accepted when the supervisor is gone."""
+
+BACKLOG = 4096
+"""Connections the kernel completes while the loop is busy; it caps this at ``net.core.somaxconn``."""
+
+MAX_OPEN_LINES = 1000
+"""Most lines about what is still open that are sent to the supervisor."""
+
+GC_THRESHOLDS = (20_000, 20, 50)
+"""Objects made on the hot path are freed by reference counting; the collector only pauses the loop."""
+
+
+class GatewayState(enum.Enum):
+    """Life of the process."""
+
+    WAITING = "waiting"  # for its configuration
+    SERVING = "serving"
+    DRAINING = "draining"
+    DONE = "done"
+
+
+TRANSITIONS: dict[GatewayState, tuple[GatewayState, ...]] = {
+    GatewayState.WAITING: (GatewayState.SERVING, GatewayState.DONE),
+    GatewayState.SERVING: (GatewayState.DRAINING,),
+    GatewayState.DRAINING: (GatewayState.DONE,),
+    GatewayState.DONE: (),
+}
+
+
+class Gateway:
+    """One gateway process.
+
+    Args:
+        link: Control link to the supervisor.
+        loop: The running loop.
+        clock: Monotonic time.
+    """
+
+    def __init__(self, link: ControlLink, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self._link = link
+        self._loop = loop
+        self._clock = clock
+        self.state = GatewayState.WAITING
+        self._configured: asyncio.Future[list[socket.socket]] = loop.create_future()
+        self._done: asyncio.Future[None] = loop.create_future()
+        self._questions = Questions(self._send, clock)
+        self._listeners: list[Listener] = []
+        self._servers: list[asyncio.Server] = []
+        self._pages: list[list[Route]] = []
+        self._watch: StallWatch | None = None
+        self._next_tick_s = 0.0
+        self._ticks = 0
+        self._drain_deadline_ns = 0
+        self._told_ns = 0
+        self._snapshot: Snapshot | None = None
+        self._service: InferenceService | None = None
+        self._counters: CounterBlock | None = None
+        self._shared: Shared | None = None
+
+    # --- what handlers use (`torchgate.gateway.snapshot.GatewayContext`) ----------------------
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What is served now."""
+        assert self._snapshot is not None
+        return self._snapshot
+
+    @property
+    def service(self) -> InferenceService:
+        """Where predictions go."""
+        assert self._service is not None
+        return self._service
+
+    @property
+    def counters(self) -> CounterBlock:
+        """The gateway's counter block."""
+        assert self._counters is not None
+        return self._counters
+
+    @property
+    def draining(self) -> bool:
+        """Whether the gateway is going down."""
+        return self.state in (GatewayState.DRAINING, GatewayState.DONE)
+
+    def ask_supervisor(self, kind: str, model: str, callback: Callable[[TextReply], None]) -> None:
+        """See `torchgate.gateway.snapshot.GatewayContext.ask_supervisor`."""
+        self._questions.ask(kind, model, callback)
+
+    # --- life ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve until told to stop; everything is closed when this returns."""
+        self._loop.add_reader(self._link.fileno(), self._on_control)
+        try:
+            await asyncio.wait((self._configured, self._done), return_when=asyncio.FIRST_COMPLETED)
+            if self._configured.done():
+                await self._listen(self._configured.result())
+                await self._done
+        finally:
+            self._loop.remove_reader(self._link.fileno())
+            self._loop.remove_writer(self._link.fileno())
+            if self._watch is not None:
+                self._watch.close()
+            for server in self._servers:
+                server.close()
+            for listener in self._listeners:
+                listener.abort()
+            await asyncio.sleep(0)  # let the transports end
+            if self._service is not None:
+                self._service.close()
+            if self._shared is not None:
+                self._shared.close()
+            self._link.close()
+
+    def _advance(self, state: GatewayState) -> None:
+        if state not in TRANSITIONS[self.state]:
+            raise RuntimeError(f"gateway can't go from {self.state} to {state}")
+        self.state = state
+
+    def _on_control(self) -> None:
+        try:
+            for message, fds in self._link.receive():
+                self._on_message(message, fds)
+        except LinkClosed:
+            self._orphaned("the supervisor is gone")
+        except ProtocolError as error:
+            self._orphaned(f"the control link is broken: {error}")
+
+    def _on_message(self, message: AnyMessage, fds: list[int]) -> None:
+        match message:
+            case ConfigureGateway():
+                self._configure(message, fds)
+            case AttachReplica():
+                self.service.attach(message, fds[0], fds[1])
+            case ModelReady():
+                self._on_model_ready(message)
+            case ReplicaChanged():
+                self.service.on_replica_changed(message)
+            case TextReply():
+                self._questions.answered(message)
+            case Drain():
+                self._drain(message.deadline_ns)
+            case _:
+                for fd in fds:
+                    os.close(fd)
+                say(f"ignored a control message that is not for gateways: {type(message).__name__}")
+
+    def _configure(self, message: ConfigureGateway, fds: list[int]) -> None:
+        """Build everything but the listening, so that messages which follow at once find it."""
+        self._advance(GatewayState.SERVING)
+        *sockets, counter_fd = fds
+        self._counters = CounterBlock(counter_fd)
+        meters = GatewayMeters(self._counters, f"gateway-{message.gateway}")
+        log = AccessLog(message.access_log, meters.lines_dropped)
+        budget = min(config.limits.memory_budget_bytes for config in message.listeners)
+        self._shared = shared = Shared(
+            self._loop,
+            self._clock,
+            time.time,
+            meters,
+            log,
+            budget,  # noqa: TID251 - for `date`
+        )
+        self._snapshot = first_snapshot(message)
+        self._service = InferenceService(
+            message.gateway, message.models, self._counters, self._clock, self._loop
+        )
+        fd_limit = raise_fd_limit()
+        for config in message.listeners:
+            self._pages.append([page_route(page) for page in config.pages])
+            self._listeners.append(
+                Listener(config, shared, Router(()), fd_limit, len(message.listeners))
+            )
+        self._route()
+        self._watch = StallWatch(self._clock, TICK_S, meters.stalled, say)
+        self._watch.start()
+        self._next_tick_s = self._loop.time() + TICK_S
+        self._loop.call_at(self._next_tick_s, self._tick)
+        self._configured.set_result([socket.socket(fileno=fd) for fd in sockets])
+
+    async def _listen(self, sockets: list[socket.socket]) -> None:
+        """Accept connections; nothing of the start-up is looked at by the garbage collector again."""
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        for listener, sock in zip(self._listeners, sockets, strict=True):
+            sock.setblocking(False)  # noqa: FBT003 - its own name for it
+            server = await self._loop.create_server(
+                listener.new_connection, sock=sock, backlog=BACKLOG
+            )
+            self._servers.append(server)
+        if self.draining:  # told so meanwhile
+            self._stop_accepting()
+        else:
+            self._send(GatewayReady(gateway=self.snapshot.gateway))
+
+    def _route(self) -> None:
+        """Give every listener the routes of the present snapshot."""
+        for listener, pages in zip(self._listeners, self._pages, strict=True):
+            listener.router = handlers.routes(self, listener.config).extended(pages)
+
+    def _on_model_ready(self, message: ModelReady) -> None:
+        self.service.on_ready(message)
+        snapshot = self.snapshot.with_ready(message)
+        if snapshot is not self._snapshot:
+            self._snapshot = snapshot
+            self._route()
+
+    def _send(self, message: AnyMessage) -> None:
+        """Send to the supervisor; what its socket can't take now goes out later.
+
+        Raises:
+            LinkClosed: It is gone.
+        """
+        self._link.send(message)
+        if self._link.wants_write:
+            self._loop.add_writer(self._link.fileno(), self._flush)
+
+    def _flush(self) -> None:
+        try:
+            self._link.flush()
+        except LinkClosed:
+            self._loop.remove_writer(self._link.fileno())
+            return  # the reader sees the end
+        if not self._link.wants_write:
+            self._loop.remove_writer(self._link.fileno())
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        """Everything that is done now and then; the next one is planned first, so nothing here can end it."""
+        now_s = self._loop.time()
+        late_s = max(0.0, now_s - self._next_tick_s)
+        self._next_tick_s = max(self._next_tick_s + TICK_S, now_s + TICK_S / 2)
+        self._loop.call_at(self._next_tick_s, self._tick)
+        now_ns = self._clock.now_ns()
+        shared = self._shared
+        assert shared is not None
+        assert self._watch is not None
+        self._watch.beat()
+        shared.lag.sample(late_s, now_ns)
+        shared.tick()
+        self.service.tick(now_ns)
+        self._questions.tick(now_ns)
+        self._ticks += 1
+        for listener in self._listeners:
+            listener.probe()
+            if self._ticks % SWEEP_TICKS == 0:
+                listener.sweep(now_ns)
+        if self.state is GatewayState.DRAINING:
+            self._drain_on(now_ns)
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Drain by itself: somebody sent this process a signal."""
+        self._drain(self._clock.now_ns() + int(ORPHAN_GRACE_S * NS_PER_S))
+
+    def _orphaned(self, why: str) -> None:
+        self._loop.remove_reader(self._link.fileno())
+        say(f"{why}; finishing what was accepted, for at most {ORPHAN_GRACE_S:g} s")
+        self.stop()
+
+    def _drain(self, deadline_ns: int) -> None:
+        if self.state is GatewayState.WAITING:
+            self._finish()
+        if self.state is not GatewayState.SERVING:
+            return
+        self._advance(GatewayState.DRAINING)
+        self._drain_deadline_ns = deadline_ns
+        assert self._shared is not None
+        self._shared.draining = True
+        self._stop_accepting()
+        self._drain_on(self._clock.now_ns())
+
+    def _stop_accepting(self) -> None:
+        for server in self._servers:
+            server.close()
+        for listener in self._listeners:
+            listener.drain()
+
+    def _drain_on(self, now_ns: int) -> None:
+        """Look how far the drain is; end when nothing is open or the time is over."""
+        connections = sum(len(listener.connections) for listener in self._listeners)
+        gateway = self.snapshot.gateway
+        if not connections or now_ns >= self._drain_deadline_ns:
+            lines = [line for listener in self._listeners for line in listener.describe_open()]
+            for line in lines:
+                say(f"still open at the end of the grace time: {line}")
+            self._tell(GatewayDrained(gateway=gateway, open=tuple(lines[:MAX_OPEN_LINES])))
+            self._finish()
+        elif now_ns - self._told_ns >= NS_PER_S:
+            self._told_ns = now_ns
+            requests = sum(listener.open_requests() for listener in self._listeners)
+            self._tell(DrainProgress(gateway=gateway, connections=connections, requests=requests))
+
+    def _tell(self, message: AnyMessage) -> None:
+        with contextlib.suppress(LinkClosed):  # an orphan has nobody to tell
+            self._send(message)
+
+    def _finish(self) -> None:
+        self._advance(GatewayState.DONE)
+        if not self._done.done():
+            self._done.set_result(None)
+
+
+def say(text: str) -> None:
+    """Write one line for people to standard error; one that is gone or full is no reason to stop."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"torchgate gateway: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,79 @@
+"""What all connections of one gateway process share: bounded memory, log, meters, head writer, compressor, request ids."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Callable
+
+from torchgate.clock import Clock
+from torchgate.gateway.compress import Compressor
+from torchgate.gateway.meters import GatewayMeters
+from torchgate.gateway.respond import HeadWriter
+from torchgate.observe.logs import AccessLog
+from torchgate.observe.stall import LoopLag
+
+
+class MemoryBudget:
+    """Bytes of requests and answers held by this gateway.
+
+    Args:
+        limit: Most bytes; beyond it new requests are refused (``memory-budget``).
+    """
+
+    __slots__ = ("held", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+
+
+class Shared:
+    """What all connections of one gateway share.
+
+    Args:
+        loop: The gateway's loop.
+        clock: Monotonic time.
+        unix_s: Wall-clock time, for ``date``.
+        meters: The gateway's values in its counter block.
+        log: The access log.
+        memory_limit: Bound of the memory budget, bytes.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        unix_s: Callable[[], float],
+        meters: GatewayMeters,
+        log: AccessLog,
+        memory_limit: int,
+    ) -> None:
+        self.loop = loop
+        self.now_ns = clock.now_ns
+        self.unix_s = unix_s
+        self.meters = meters
+        self.log = log
+        self.budget = MemoryBudget(memory_limit)
+        self.lag = LoopLag()
+        self.heads = HeadWriter(unix_s())
+        self.compressor = Compressor(loop, lambda: self.lag.last_s)
+        self.draining = False
+        self._id_prefix = secrets.token_hex(6).encode()
+        self._ids = itertools.count(1)
+
+    def next_request_id(self) -> bytes:
+        """Return an id for a request that brought none: random per process, then a number."""
+        return b"%s-%08x" % (self._id_prefix, next(self._ids))
+
+    def tick(self) -> None:
+        """Do what is due about every 50 ms, whatever the connections do."""
+        self.heads.tick(self.unix_s())
+        self.log.tick()
+        self.meters.gauges(self.budget.held, self.lag.last_s, self.lag.max_s)
+
+    def close(self) -> None:
+        """Write out the log and end the threads."""
+        self.compressor.close()
+        self.log.close()

@@ -1,0 +1,270 @@
+"""The access log: one JSON object a line, formatted on the loop, written by a thread.
+
+A request never waits for the log. Lines are collected in a list; once a tick the list is handed to the writer thread. What is not
+yet written is bounded (`MAX_WAITING_LINES`); beyond that, lines are dropped and counted. The thread writes whole lines,
+tries again when the disk is full or the pipe is gone (said once on standard error), and opens its file anew when
+it was moved or removed. Injection is impossible by construction: whatever a client sent is either checked against a plain alphabet
+or written by a JSON encoder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+MAX_WAITING_LINES = 65_536
+"""Lines handed over and not yet written (about 20 MiB); beyond it lines are dropped and counted."""
+
+HAND_OVER_LINES = 2048
+"""Lines collected on the loop before they are handed over without waiting for the tick."""
+
+RETRY_S = 1.0
+"""Pause after a failed write."""
+
+REOPEN_CHECK_S = 1.0
+"""How often the writer looks whether its file is still the one under its name."""
+
+_json = msgspec.json.Encoder().encode
+
+_FORMAT = (
+    b'{"time":"%s.%03dZ","request_id":"%s","client":"%s","method":"%s","path":%s,"status":%d,'
+    b'"cause":"%s","model":%s,"bytes_in":%d,"bytes_out":%d,"duration_ms":%.3f,"queue_ms":%.3f,'
+    b'"compute_ms":%.3f,"replica":%d}\n'
+)
+
+
+def json_text(text: str) -> bytes:
+    """Return ``text`` as a JSON string, quotes included."""
+    return _json(text)
+
+
+class LogEntry(Protocol):
+    """What a line is made of: an exchange of `torchgate.gateway.exchange`.
+
+    ``request_id`` is visible ASCII, ``method`` a token, ``client`` an address; ``path`` and ``model`` may be anything.
+    """
+
+    @property
+    def request_id(self) -> bytes: ...  # noqa: D102
+    @property
+    def client(self) -> bytes: ...  # noqa: D102
+    @property
+    def method(self) -> bytes: ...  # noqa: D102
+    @property
+    def path(self) -> str: ...  # noqa: D102
+    @property
+    def status(self) -> int: ...  # noqa: D102
+    @property
+    def cause(self) -> str: ...  # noqa: D102
+    @property
+    def model(self) -> str: ...  # noqa: D102
+    @property
+    def size(self) -> int: ...  # noqa: D102
+    @property
+    def sent(self) -> int: ...  # noqa: D102
+    @property
+    def queue_us(self) -> int: ...  # noqa: D102
+    @property
+    def compute_us(self) -> int: ...  # noqa: D102
+    @property
+    def replica(self) -> int: ...  # noqa: D102
+
+
+class AccessLog:
+    """Collects lines on the loop and has them written elsewhere.
+
+    Args:
+        target: ``-`` for standard output, ``off`` for none, else a file that is appended to.
+        dropped: Called on the loop with the number of lines that were just dropped.
+        complain: Called from the writer thread with one sentence when the log can't be written, and when it can again.
+    """
+
+    __slots__ = (
+        "_dropped",
+        "_handed",
+        "_lines",
+        "_paths",
+        "_second",
+        "_stamp",
+        "_writer",
+        "enabled",
+    )
+
+    def __init__(
+        self,
+        target: str,
+        dropped: Callable[[int], None],
+        complain: Callable[[str], None] | None = None,
+    ) -> None:
+        self.enabled = target != "off"
+        self._dropped = dropped
+        self._lines: list[bytes] = []
+        self._handed = 0
+        self._second = -1
+        self._stamp = b""
+        self._paths: dict[str, bytes] = {}
+        self._writer = LineWriter(target, complain or _to_stderr) if self.enabled else None
+
+    def request(self, entry: LogEntry, duration_ns: int) -> None:
+        """Log one answered (or given up) request that took ``duration_ns``."""
+        millis = time.time_ns() // 1_000_000  # wall clock: people read it
+        second, rest = divmod(millis, 1000)
+        if second != self._second:
+            self._second = second
+            self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()
+        request_id = entry.request_id
+        if b'"' in request_id or b"\\" in request_id:
+            request_id = _json(request_id.decode("latin-1"))[1:-1]
+        paths = self._paths
+        self._lines.append(
+            _FORMAT
+            % (
+                self._stamp,
+                rest,
+                request_id,
+                entry.client,
+                entry.method,
+                paths.get(entry.path) or self._encode(entry.path),
+                entry.status,
+                entry.cause.encode(),
+                paths.get(entry.model) or self._encode(entry.model),
+                entry.size,
+                entry.sent,
+                duration_ns * 1e-6,
+                entry.queue_us * 1e-3,
+                entry.compute_us * 1e-3,
+                entry.replica,
+            )
+        )
+        if len(self._lines) >= HAND_OVER_LINES:
+            self.tick()
+
+    def tick(self) -> None:
+        """Hand what was collected to the writer; called by the gateway's tick."""
+        lines = self._lines
+        writer = self._writer
+        if not lines or writer is None:
+            return
+        room = MAX_WAITING_LINES - (self._handed - writer.written)
+        if len(lines) > room:
+            self._dropped(len(lines) - max(0, room))
+            lines = lines[: max(0, room)]
+        self._lines = []
+        if lines:
+            self._handed += len(lines)
+            writer.hand_over(lines)
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Write what is waiting, for at most ``timeout_s``."""
+        self.tick()
+        if self._writer is not None:
+            self._writer.close(timeout_s)
+
+    def _encode(self, text: str) -> bytes:
+        encoded = _json(text)
+        if len(text) <= 256:
+            if len(self._paths) >= 1024:
+                self._paths.clear()
+            self._paths[text] = encoded
+        return encoded
+
+
+class LineWriter:
+    """A thread that appends lines to a file or a pipe and survives whatever happens to it.
+
+    Args:
+        target: ``-`` for standard output, else a file that is appended to.
+        complain: Called with one sentence when writing fails, and when it works again.
+    """
+
+    def __init__(self, target: str, complain: Callable[[str], None]) -> None:
+        self._target = target
+        self._complain = complain
+        self._queue: queue.SimpleQueue[list[bytes] | None] = (
+            queue.SimpleQueue()
+        )  # bounded by AccessLog
+        self._closing = threading.Event()
+        self._fd = 1 if target == "-" else -1
+        self._checked_s = 0.0
+        self._failing = False
+        self.written = 0  # lines done with; read by the loop, written by the thread
+        self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)
+        self._thread.start()
+
+    def hand_over(self, lines: list[bytes]) -> None:
+        """Take whole lines to write; the caller bounds how many wait."""
+        self._queue.put(lines)
+
+    def close(self, timeout_s: float) -> None:
+        """Write what was handed over, for at most ``timeout_s``, and end the thread."""
+        self._queue.put(None)
+        self._thread.join(timeout_s)
+        self._closing.set()  # gives up a write that keeps failing
+
+    def _run(self) -> None:
+        while True:
+            lines = self._queue.get()
+            if lines is None:
+                break
+            self._write(b"".join(lines))
+            self.written += len(lines)
+        if self._fd > 2:
+            os.close(self._fd)
+
+    def _write(self, data: bytes) -> None:
+        """Write all of ``data``; a line is never torn, however often it has to be tried."""
+        view = memoryview(data)
+        while view:
+            try:
+                self._open()
+                view = view[os.write(self._fd, view) :]
+            except BlockingIOError:  # somebody made the pipe non-blocking
+                select.select([], [self._fd], [], RETRY_S)
+            except OSError as error:
+                if not self._failing:
+                    self._failing = True
+                    self._complain(
+                        f"access log: can't write to {self._name()}: {error.strerror}; serving goes on, "
+                        "lines are kept up to a bound, then dropped and counted"
+                    )
+                if self._closing.wait(RETRY_S):
+                    return
+            else:
+                if self._failing:
+                    self._failing = False
+                    self._complain(f"access log: {self._name()} can be written again")
+
+    def _open(self) -> None:
+        """Open the file, and anew when another (or none) stands under its name (logrotate)."""
+        if self._target == "-":
+            return
+        now_s = time.monotonic()
+        if self._fd >= 0:
+            if now_s - self._checked_s < REOPEN_CHECK_S:
+                return
+            self._checked_s = now_s
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(self._target), os.fstat(self._fd)):
+                    return
+            os.close(self._fd)
+            self._fd = -1
+        self._checked_s = now_s
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._fd = os.open(self._target, flags, 0o644)
+
+    def _name(self) -> str:
+        return "standard output" if self._target == "-" else self._target
+
+
+def _to_stderr(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # standard error may be gone as well
+        print(f"torchgate: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,400 @@
+"""Heads of HTTP/1 requests: bytes -> a frozen `Head`, or one refusal with its cause. No sockets, no clocks.
+
+Two independent readers must agree before a head is accepted. One expression over the raw bytes transcribes the grammar of
+RFC 9112 and leaves no room for bare CR or LF, folding, control characters or white space before a colon; then llhttp
+(behind httptools) splits the fields, and its own checks apply too. What the framing means is decided here
+once, and whatever is ambiguous is refused: RFC 9112 sections 3, 5 and 6.
+
+Clients repeat their heads byte for byte, so a small table from raw heads to parsed ones (`HeadTable`) takes parsing off the hot
+path. Heads with credentials are never kept.
+"""
+
+from __future__ import annotations
+
+import re
+
+import httptools
+
+from torchgate.errors import Cause, ProtocolError
+from torchgate.schema.config import Limits
+
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
+_REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb"++) ([\x21-\x7e]++) HTTP/([0-9])\.([0-9])\r\n")
+_FIELDS = re.compile(rb"(?:" + _TOKEN + rb"++:[^\x00-\x08\x0a-\x1f\x7f]*+\r\n)*+\r\n")
+_FIELD_LINE = re.compile(_TOKEN + rb"++:[^\x00-\x08\x0a-\x1f\x7f]*+")
+_VERSION = re.compile(rb"\S++ \S++ (HTTP/[0-9.]{1,8})\r\n")
+_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.%]++\]|[A-Za-z0-9._~!$&'()*+,;=%-]++)(?::[0-9]{0,5})?")
+_ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*+)(.*)")
+_DIGITS = re.compile(rb"[0-9]{1,18}")  # an Int64 at most; the policy is Limits.body_bytes
+_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+_SECRETS = frozenset((b"authorization", b"cookie", b"proxy-authorization", b"x-api-key"))
+
+KEPT_HEADS = 512
+"""Entries of a `HeadTable`; bounds its memory to about 2 MiB."""
+
+KEPT_HEAD_BYTES = 1024
+"""Longer heads are parsed each time."""
+
+
+class Head:
+    """A request's head, understood.
+
+    Attributes:
+        method: As sent.
+        target: As sent.
+        path: Path part of the target, still percent-encoded; ``*`` for the asterisk form.
+        query: What follows the question mark, or empty.
+        minor: Minor version; the major one is 1.
+        fields: Field lines in order; names in lower case, values without surrounding white space.
+        keep_alive: Whether the client lets the connection live on (RFC 9112 section 9.3).
+        content_length: Value of the field, or -1 when absent.
+        chunked: Whether the body is in chunks.
+        expects_continue: Whether the client waits for ``100 Continue`` before it sends the body.
+        refusal: A refusal that needs no closed connection by itself, such as an unknown expectation; None when fine.
+        request_id: A usable ``x-request-id``, or empty.
+        accept_encoding: The field's value, or empty.
+        origin: Value of ``Origin``, or empty.
+    """
+
+    __slots__ = (
+        "accept_encoding",
+        "chunked",
+        "content_length",
+        "expects_continue",
+        "fields",
+        "keep_alive",
+        "method",
+        "minor",
+        "origin",
+        "path",
+        "query",
+        "refusal",
+        "request_id",
+        "target",
+    )
+
+    def __init__(
+        self, method: bytes, target: bytes, minor: int, fields: tuple[tuple[bytes, bytes], ...]
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.minor = minor
+        self.fields = fields
+        self.path, _, self.query = target.partition(b"?")
+        self.keep_alive = minor >= 1
+        self.content_length = -1
+        self.chunked = False
+        self.expects_continue = False
+        self.refusal: Cause | None = None
+        self.request_id = b""
+        self.accept_encoding = b""
+        self.origin = b""
+
+    def values(self, name: bytes) -> list[bytes]:
+        """Return the values of all field lines called ``name`` (lower case)."""
+        return [value for key, value in self.fields if key == name]
+
+
+class _Fields:
+    """Collects what llhttp calls back with."""
+
+    __slots__ = ("lines",)
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[bytes, bytes]] = []
+
+    def on_header(self, name: bytes, value: bytes | None) -> None:
+        self.lines.append((name.lower(), value.strip(b" \t") if value else b""))
+
+
+class HeadTable:
+    """Parses heads under one set of limits and remembers those that repeat.
+
+    Args:
+        limits: Bounds of the listener.
+    """
+
+    __slots__ = ("_known", "limits")
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._known: dict[bytes, Head] = {}
+
+    def parse(self, raw: bytes) -> Head:
+        """Return the head written in ``raw``, which ends with its empty line.
+
+        Raises:
+            ProtocolError: It is beyond a limit, malformed or ambiguous; answer and close the connection.
+        """
+        head = self._known.get(raw)
+        if head is None:
+            head = parse_head(raw, self.limits)
+            if len(raw) <= KEPT_HEAD_BYTES and not any(k in _SECRETS for k, _ in head.fields):
+                if len(self._known) >= KEPT_HEADS:
+                    self._known.clear()
+                self._known[raw] = head
+        return head
+
+
+def parse_head(raw: bytes, limits: Limits) -> Head:
+    """Return the head written in ``raw``, which ends with its empty line.
+
+    Raises:
+        ProtocolError: It is beyond a limit, malformed or ambiguous; answer and close the connection.
+    """
+    line_end = raw.find(b"\r\n")
+    if line_end > limits.request_line_bytes:
+        raise _line_too_long(line_end, limits)
+    if len(raw) - line_end - 4 > limits.header_bytes:
+        raise _headers_too_large(len(raw) - line_end - 4, limits)
+    count = raw.count(b"\r\n") - 2
+    if count > limits.header_count:
+        raise ProtocolError(
+            Cause.TOO_MANY_HEADERS,
+            f"The request has {count} header lines; at most {limits.header_count} are taken.",
+        )
+    line = _REQUEST_LINE.match(raw)
+    if line is None:
+        raise _explain_line(raw)
+    method, target, major, minor = line.groups()
+    if major != b"1" or minor not in (b"0", b"1"):
+        raise _bad_version(f"HTTP/{major.decode()}.{minor.decode()}")
+    if not _FIELDS.fullmatch(raw, line.end()):
+        raise _explain_fields(raw[line.end() :])
+    head = Head(method, target, int(minor), _split(raw, len(method)))
+    _read_fields(head)
+    _check_target(head)
+    return head
+
+
+def check_partial(data: bytes, limits: Limits) -> None:
+    """Look at a head that is not complete yet, so that what can't become one is refused at once.
+
+    Raises:
+        ProtocolError: As `parse_head`.
+    """
+    if data[0] == 0x16:
+        raise ProtocolError(
+            Cause.BAD_FRAMING, "This looks like a TLS handshake, but the port speaks plain HTTP."
+        )
+    if data.count(b"\n") != data.count(b"\r\n"):
+        raise ProtocolError(Cause.BAD_FRAMING, "A line ends with a bare LF instead of CRLF.")
+    line_end = data.find(b"\r\n")
+    if line_end < 0:
+        if len(data) > limits.request_line_bytes:
+            raise _line_too_long(len(data), limits)
+        if b"\x00" in data or data[0] < 0x21 or data[0] > 0x7E:
+            raise ProtocolError(Cause.BAD_FRAMING, "What was sent is not an HTTP request.")
+    elif line_end > limits.request_line_bytes:
+        raise _line_too_long(line_end, limits)
+    elif len(data) - line_end > limits.header_bytes:
+        raise _headers_too_large(len(data) - line_end, limits)
+    elif _REQUEST_LINE.match(data) is None:
+        raise _explain_line(data)
+
+
+def parse_trailers(raw: bytes) -> None:
+    """Check a trailer section (with its empty line); trailers are understood and dropped.
+
+    Raises:
+        ProtocolError: It is malformed.
+    """
+    if not _FIELDS.fullmatch(raw):
+        raise _explain_fields(raw)
+
+
+def _split(raw: bytes, method_length: int) -> tuple[tuple[bytes, bytes], ...]:
+    """Let llhttp check and split the fields."""
+    fields = _Fields()
+    try:
+        httptools.HttpRequestParser(fields).feed_data(raw)
+    except httptools.HttpParserUpgrade:
+        pass  # an Upgrade (or CONNECT) is seen after the fields; we never switch protocols
+    except httptools.HttpParserInvalidMethodError:
+        # llhttp knows a fixed list of methods. Any token is a method (RFC 9110 section 9.1), and the router decides.
+        return _split(b"GET" + raw[method_length:], 3)
+    except httptools.HttpParserError as error:
+        _read_fields(Head(raw[:method_length], b"/", 1, _split_plainly(raw)))  # a better reason
+        raise ProtocolError(
+            Cause.BAD_FRAMING, f"The request's head is malformed: {error}"
+        ) from None
+    return tuple(fields.lines)
+
+
+def _split_plainly(raw: bytes) -> tuple[tuple[bytes, bytes], ...]:
+    lines = raw.split(b"\r\n")[1:-2]
+    pairs = (line.partition(b":") for line in lines)
+    return tuple((name.lower(), value.strip(b" \t")) for name, _, value in pairs)
+
+
+def _read_fields(head: Head) -> None:
+    hosts: list[bytes] = []
+    lengths: list[bytes] = []
+    codings: list[bytes] = []
+    connection: list[bytes] = []
+    for name, value in head.fields:
+        if name == b"host":
+            hosts.append(value)
+        elif name == b"content-length":
+            lengths.append(value)
+        elif name == b"transfer-encoding":
+            codings.append(value)
+        elif name == b"connection":
+            connection.append(value.lower())
+        elif name == b"expect":
+            _read_expect(head, value)
+        elif name == b"x-request-id":
+            head.request_id = value if _REQUEST_ID.fullmatch(value) else b""
+        elif name == b"accept-encoding":
+            head.accept_encoding = (
+                head.accept_encoding + b"," + value if head.accept_encoding else value
+            )
+        elif name == b"origin":
+            head.origin = value
+    _check_host(head, hosts)
+    _read_length(head, lengths, codings)
+    if connection:
+        options = {option.strip(b" \t") for option in b",".join(connection).split(b",")}
+        if b"close" in options:
+            head.keep_alive = False
+        elif head.minor == 0:
+            head.keep_alive = b"keep-alive" in options
+
+
+def _read_expect(head: Head, value: bytes) -> None:
+    """RFC 9110 section 10.1.1; HTTP/1.0 clients can't expect anything."""
+    if head.minor == 0:
+        return
+    if value.lower() == b"100-continue":
+        head.expects_continue = True
+    else:
+        head.refusal = Cause.EXPECTATION_FAILED
+
+
+def _check_host(head: Head, hosts: list[bytes]) -> None:
+    """RFC 9112 section 3.2: exactly one valid Host, in HTTP/1.0 at most one."""
+    if len(hosts) > 1 or (not hosts and head.minor > 0):
+        got = "none" if not hosts else str(len(hosts))
+        raise ProtocolError(
+            Cause.BAD_FRAMING, f"A request needs exactly one Host field, got {got}."
+        )
+    if hosts and not _HOST.fullmatch(hosts[0]):
+        raise ProtocolError(
+            Cause.BAD_FRAMING, "The Host field is not a host with an optional port."
+        )
+
+
+def _read_length(head: Head, lengths: list[bytes], codings: list[bytes]) -> None:
+    """RFC 9112 sections 6.1 to 6.3, without any of the leniency they permit."""
+    if codings:
+        if lengths:
+            raise ProtocolError(
+                Cause.BAD_FRAMING, "Content-Length and Transfer-Encoding can't be used together."
+            )
+        if head.minor == 0:
+            raise ProtocolError(Cause.BAD_FRAMING, "Transfer-Encoding is not part of HTTP/1.0.")
+        _check_codings(codings)
+        head.chunked = True
+    elif lengths:
+        if len(lengths) > 1:
+            raise ProtocolError(Cause.BAD_FRAMING, "Content-Length is given more than once.")
+        if not _DIGITS.fullmatch(lengths[0]):
+            raise ProtocolError(Cause.BAD_FRAMING, "Content-Length is not a plain decimal number.")
+        head.content_length = int(lengths[0])
+
+
+def _check_codings(codings: list[bytes]) -> None:
+    names = [name.strip(b" \t").lower() for name in b",".join(codings).split(b",")]
+    if names == [b"chunked"]:
+        return
+    if b"" in names:
+        raise ProtocolError(Cause.BAD_FRAMING, "Transfer-Encoding holds an empty coding.")
+    if b"chunked" in names[:-1]:
+        raise ProtocolError(
+            Cause.BAD_FRAMING, "Transfer-Encoding must name chunked once, as its last coding."
+        )
+    unknown = next(name for name in names if name != b"chunked").decode("latin-1")
+    raise ProtocolError(
+        Cause.UNSUPPORTED_TRANSFER_CODING,
+        f"Transfer coding {unknown[:40]!r} is not known here; only chunked is.",
+    )
+
+
+def _check_target(head: Head) -> None:
+    """RFC 9112 section 3.2: the four forms of a target, each only where it belongs."""
+    target = head.target
+    if head.method == b"CONNECT":
+        raise ProtocolError(Cause.CONNECT_REFUSED, "CONNECT is refused: this is not a proxy.")
+    if b"#" in target:
+        raise ProtocolError(Cause.BAD_FRAMING, "The request target holds a fragment (#).")
+    if target.startswith(b"/"):
+        return
+    if target == b"*":
+        if head.method != b"OPTIONS":
+            raise ProtocolError(Cause.BAD_FRAMING, "The target * belongs to OPTIONS only.")
+        return
+    absolute = _ABSOLUTE.fullmatch(target)
+    if absolute is None:
+        raise ProtocolError(
+            Cause.BAD_FRAMING, "The request target is neither a path nor an http URL."
+        )
+    authority, rest = absolute.groups()
+    hosts = head.values(b"host")
+    if not _HOST.fullmatch(authority) or (hosts and hosts[0].lower() != authority.lower()):
+        raise ProtocolError(Cause.BAD_FRAMING, "The URL in the request line disagrees with Host.")
+    path, _, head.query = rest.partition(b"?")
+    head.path = path or b"/"
+
+
+def _line_too_long(size: int, limits: Limits) -> ProtocolError:
+    return ProtocolError(
+        Cause.REQUEST_LINE_TOO_LONG,
+        f"The request line has {size} bytes or more; at most {limits.request_line_bytes} are taken.",
+    )
+
+
+def _headers_too_large(size: int, limits: Limits) -> ProtocolError:
+    return ProtocolError(
+        Cause.HEADERS_TOO_LARGE,
+        f"The header lines have {size} bytes or more; at most {limits.header_bytes} are taken.",
+    )
+
+
+def _bad_version(version: str) -> ProtocolError:
+    return ProtocolError(
+        Cause.UNSUPPORTED_VERSION, f"{version} is not spoken here; use HTTP/1.1 (or 1.0)."
+    )
+
+
+def _explain_line(raw: bytes) -> ProtocolError:
+    if raw.startswith(b"PRI * HTTP/2.0\r\n"):
+        return _bad_version("HTTP/2 with prior knowledge")
+    version = _VERSION.match(raw)
+    if version is not None and not version[1].startswith(b"HTTP/1."):
+        return _bad_version(version[1].decode())
+    return ProtocolError(
+        Cause.BAD_FRAMING,
+        "The request line is not: method, one space, target, one space, HTTP/1.1, CRLF.",
+    )
+
+
+def _explain_fields(raw: bytes) -> ProtocolError:
+    """Say what is wrong with the first bad field line; the line itself is not repeated."""
+    for number, line in enumerate(raw.split(b"\r\n"), 1):
+        if line and not _FIELD_LINE.fullmatch(line):
+            break
+    where = f"Header line {number}"
+    if b"\n" in line or b"\r" in line:
+        why = "holds a bare CR or LF"
+    elif line[:1] in (b" ", b"\t"):
+        why = "is folded (begins with white space), which is obsolete and refused"
+    elif b":" not in line:
+        why = "has no colon"
+    elif line.startswith(b":"):
+        why = "has an empty name"
+    elif not re.fullmatch(_TOKEN + rb"++", line.partition(b":")[0]):
+        spaced = line.partition(b":")[0][-1:] in (b" ", b"\t")
+        why = "has white space before its colon" if spaced else "has a name that is not a token"
+    else:
+        why = "holds a control character"
+    return ProtocolError(Cause.BAD_FRAMING, f"{where} {why}.")
