@@ -112,7 +112,7 @@ def _buckets(bounds: tuple[float, ...], values: list[float]) -> list[tuple[str, 
     """Prometheus buckets are cumulative; ours are not."""
     buckets: list[tuple[str, float]] = []
     total = 0.0
-    for bound, count in zip((*map(str, bounds), "+Inf"), values, strict=False):
+    for bound, count in zip((*map(str, map(float, bounds)), "+Inf"), values, strict=False):
         total += count
         buckets.append((bound, total))
     return buckets
