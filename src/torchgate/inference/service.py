@@ -150,13 +150,12 @@ class InferenceService:
         Raises:
             ValueError: The model is not configured.
         """
-        sock = socket.socket(fileno=sock_fd)
         dispatcher = self._models.get(message.model)
         if dispatcher is None:
-            sock.close()
+            os.close(sock_fd)
             os.close(arena_fd)
             raise ValueError(f"replica of a model that is not configured: {message.model!r}")
-        channel = Channel(sock, ArenaWriter(arena_fd), self._loop)
+        channel = Channel(socket.socket(fileno=sock_fd), ArenaWriter(arena_fd), self._loop)
         replica = Replica(message.model, message.replica, message.incarnation, channel)
         now_ns = self._now_ns
 
