@@ -1,6 +1,7 @@
 """The service over real socket pairs: bytes, backpressure, the arena, and links that end."""
 
 import asyncio
+import gc
 import os
 from pathlib import Path
 
@@ -44,6 +45,7 @@ class Asked:
 
 
 def open_fds() -> int:
+    gc.collect()  # what earlier tests left
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
