@@ -13,6 +13,7 @@ import enum
 import os
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -71,8 +72,7 @@ def parse_target(text: str) -> Target:
         raise ConfigError(f"TARGET {text!r} is empty", f"{_FORMS}, such as model.py:net")
     kind, source, attribute = _split_source(spec)
     if given_name is None:
-        stem = os.path.basename(source).rpartition(".")[0]
-        given_name = _legal_name(attribute.rpartition(".")[2] or stem)
+        given_name = _legal_name(attribute.rpartition(".")[2] or Path(source).stem)
     check_name(given_name)
     return Target(kind=kind, source=source, attribute=attribute, name=given_name)
 
@@ -125,33 +125,39 @@ def check_target(target: Target, work_dir: str = "") -> None:
     """
     if target.kind is TargetKind.MODULE:
         return
-    path = os.path.join(work_dir, os.path.expanduser(target.source))
+    path = Path(work_dir, Path(target.source).expanduser())
     check_readable(path, target.source)
     if target.kind is TargetKind.FILE:
         return
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         head = file.read(4)
-    if not head.startswith(b"PK\x03\x04"):
+    if head.startswith(b"PK\x03\x04"):
+        return
+    if target.kind is TargetKind.TORCHSCRIPT and head.startswith(b"\x80"):
         raise ConfigError(
-            f"{target.source} is not a {_wanted(target.kind)}: it starts with {head!r}, not with "
-            "a zip header",
-            "save the program again, with torch.export.save(program, 'model.pt2'), and copy the file in binary mode",
+            f"{target.source} is an old file of torch.save, not TorchScript",
+            f"if it holds weights: model.py:Net --weights {target.source}",
         )
+    wanted = "torch.export program" if target.kind is TargetKind.EXPORTED else "TorchScript file"
+    raise ConfigError(
+        f"{target.source} is no {wanted}: it starts with {head!r}, not with a zip header",
+        "save the program with torch.export.save(program, 'model.pt2'), and copy the file whole",
+    )
 
 
-def check_readable(path: str, shown: str) -> None:
+def check_readable(path: Path, shown: str) -> None:
     """Check that ``path`` is a readable file that isn't empty; ``shown`` is how the user wrote it.
 
     Raises:
         ConfigError: It isn't; the message names near files of that directory.
     """
-    if not os.path.exists(path):
-        raise ConfigError(f"{shown} doesn't exist", _near_files(path))
-    if os.path.isdir(path):
-        raise ConfigError(f"{shown} is a directory", _FORMS)
+    if not path.exists():
+        raise ConfigError(f"{shown} doesn't exist", _near_files(path, Path(shown).parent))
+    if path.is_dir():
+        raise ConfigError(f"{shown} is a directory", "give a file in it")
     if not os.access(path, os.R_OK):
         raise ConfigError(f"{shown} can't be read: permission denied")
-    if os.path.isfile(path) and os.path.getsize(path) == 0:
+    if path.is_file() and path.stat().st_size == 0:
         raise ConfigError(f"{shown} is empty")
 
 
@@ -168,7 +174,7 @@ def source_names(path: str) -> tuple[str, ...]:
     Classes first, then functions, then assigned names. Empty when the file can't be parsed.
     """
     try:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             tree = ast.parse(file.read(_SOURCE_LIMIT))
     except (OSError, SyntaxError, ValueError):
         return ()
@@ -205,7 +211,7 @@ def _split_source(spec: str) -> tuple[TargetKind, str, str]:
         return TargetKind.FILE, path, attribute
     if _DOTTED.fullmatch(path):
         return TargetKind.MODULE, path, attribute
-    if os.path.isfile(path + ".py"):
+    if Path(path + ".py").is_file():
         raise ConfigError(f"TARGET {spec!r}: {path} is no file", f"try {path}.py:{attribute}")
     raise ConfigError(
         f"TARGET {spec!r}: {path!r} is neither a .py file nor a dotted module name", _FORMS
@@ -213,7 +219,7 @@ def _split_source(spec: str) -> tuple[TargetKind, str, str]:
 
 
 def _without_attribute(spec: str) -> tuple[TargetKind, str, str]:
-    ending = os.path.splitext(spec)[1].lower()
+    ending = Path(spec).suffix.lower()
     if ending == ".pt2":
         return TargetKind.EXPORTED, spec, ""
     if ending == ".pt":
@@ -246,18 +252,13 @@ def _legal_name(text: str) -> str:
     return cleaned[:NAME_LIMIT] or "model"
 
 
-def _wanted(kind: TargetKind) -> str:
-    return "torch.export program" if kind is TargetKind.EXPORTED else "TorchScript file"
-
-
-def _near_files(path: str) -> str:
-    directory, name = os.path.split(path)
+def _near_files(path: Path, shown_directory: Path) -> str:
     try:
-        entries = os.listdir(directory or ".")
+        entries = [entry.name for entry in path.parent.iterdir()]
     except OSError:
-        return f"there is no directory {directory} either"
-    near = nearest(name, entries)
+        return f"there is no directory {shown_directory} either"
+    near = nearest(path.name, entries)
     if near:
-        return f"did you mean {os.path.join(directory, near)}?"
-    alike = sorted(e for e in entries if os.path.splitext(e)[1] == os.path.splitext(name)[1])
+        return f"did you mean {shown_directory / near}?"
+    alike = sorted(entry for entry in entries if entry.endswith(path.suffix or "."))
     return f"that directory has {', '.join(alike[:6])}" if alike else ""

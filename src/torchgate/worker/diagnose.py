@@ -58,7 +58,7 @@ def _explain(watch: _Watch, error: Exception, given: str) -> ModelLoadError:
         inside = f"in {failing.name} ({_shown(failing.module)})"
         got = f", which got {', '.join(failing.shapes) or 'no tensors'}"
     mismatch = _mismatch(failing) if failing else None
-    lines = [f"PyTorch says: {message_of(error)}"]
+    lines = [] if mismatch is None else [f"PyTorch says: {message_of(error)}"]
     if failing is not None and failing.before and failing.name:
         lines.append(f"what {failing.name} got came from {failing.before}")
     lines += frames_of(error)
@@ -178,11 +178,12 @@ def _mismatch(entered: _Entered) -> Mismatch | None:
     place = axis if axis < 0 else axis - (max(ranks) - tensor.dim() if ranks else 0)
     if not -tensor.dim() <= place < tensor.dim() or tensor.shape[place] == size:
         return None
-    which = "last dimension" if place == -1 else f"dimension {place}"
+    which = "the last dimension" if place == -1 else f"dimension {place} (channels)"
+    got = tensor.shape[place]
     hint = _layout_hint(tensor, place, size) or (
-        f"make {which} of what it gets {size}, or build it for {tensor.shape[place]}"
+        f"change what comes before it to give {size}, or build {entered.name} for {got}"
     )
-    return f"{which} {size}", f"{tensor.shape[place]} in {describe(tensor)}", hint
+    return f"{size} in {which}", f"{got} in {describe(tensor)}", hint
 
 
 def _features(module: nn.Module) -> tuple[int, int, tuple[int, ...]] | None:

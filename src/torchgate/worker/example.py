@@ -252,7 +252,7 @@ def _float_dtype(module: torch.nn.Module) -> torch.dtype:
 def _read(file: str, work_dir: str) -> Any:
     path = Path(work_dir, Path(file).expanduser())
     try:
-        check_readable(str(path), file)
+        check_readable(path, file)
     except ConfigError as error:
         raise ModelLoadError(error.what, error.hint) from None
     reader = _READERS.get(path.suffix.lower())

@@ -8,6 +8,7 @@ dimensions share a name when they only vary together.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -18,7 +19,8 @@ from torchgate.worker.call import Call
 from torchgate.worker.program import Program
 
 BOUNDS_BUDGET_S = 0.12
-"""Time for finding how far the dynamic dimensions reach; what isn't known by then stays open."""
+"""CPU time of this thread for finding how far the dynamic dimensions reach; what isn't known by then
+stays open. Not wall time: replicas that start together on busy cores must find the same bounds."""
 
 FINDING_LIMIT_S = 5.0
 """Time after which no further dimension is tried; such a model is too slow to be asked more."""
@@ -84,8 +86,10 @@ def find_shapes(
         has_rows: Whether the leading dimension of every input and output counts rows.
         fixed: Inputs whose shape is declared, so that nothing is tried with them.
     """
-    search = _Search(call, dict(example), first_axis=1 if has_rows else 0)
-    found = search.find(frozenset(fixed))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a model says about lengths that nobody sent
+        search = _Search(call, dict(example), first_axis=1 if has_rows else 0)
+        found = search.find(frozenset(fixed))
     _name(found, {name: tensor.dim() for name, tensor in example.items()}, has_rows=has_rows)
     inputs = {name: _shape(tensor, has_rows) for name, tensor in example.items()}
     outputs = {name: _shape(tensor, has_rows) for name, tensor in search.base.items()}
@@ -198,7 +202,7 @@ class _Search:
             found = []
         left = [s for s in slots if not any(s in d.slots for d in found)]
         found += self._grouped(left)
-        deadline = time.monotonic() + BOUNDS_BUDGET_S
+        deadline = time.thread_time() + BOUNDS_BUDGET_S
         for dynamic in found:
             self._bound(dynamic, deadline)
         return found
@@ -256,14 +260,14 @@ class _Search:
         step = dynamic.step
         dynamic.minimum = self._bisect(dynamic, dynamic.length, step, deadline)
         reached, length, took = dynamic.tried, 2 * dynamic.length, 0.0
-        while length <= LONGEST and time.monotonic() + 4 * took < deadline:
+        while length <= LONGEST and time.thread_time() + 4 * took < deadline:
             if self._elements(dynamic, length) > MOST_ELEMENTS:
                 break
-            started = time.monotonic()
+            started = time.thread_time()
             if not self._works(dynamic, length):
                 dynamic.maximum = reached = self._bisect(dynamic, reached, length, deadline)
                 break
-            took = time.monotonic() - started
+            took = time.thread_time() - started
             reached = max(reached, length)
             length *= 2
         dynamic.tried = reached
@@ -273,7 +277,7 @@ class _Search:
         step = dynamic.step
         if bad < good and self._works(dynamic, bad):
             return bad
-        while abs(good - bad) > step and time.monotonic() < deadline:
+        while abs(good - bad) > step and time.thread_time() < deadline:
             middle = (good + bad) // 2 // step * step
             if middle in {good, bad}:
                 break

@@ -130,6 +130,8 @@ def _probe(
     declaration = resolved.declaration
     dtypes = declared_dtypes(declaration, names)
     example = find_example(resolved, names, dtypes, config.example, work_dir)
+    # What forward takes as *args has no name of its own; the example gave it one.
+    names += tuple(name for name in example.tensors if name not in names)
     call = _call(resolved, names, tuple(example.tensors))
     reading = read(call, example, device)
     outputs = copy_of(call.run(reading.example))

@@ -18,6 +18,8 @@ from torchgate.worker.example import Example
 from torchgate.worker.rows import PROBE_ROWS, RowFacts, copy_of, examine, fabricate, pick
 from torchgate.worker.trace import message_of
 
+_THREE_FAIL = "three rows fail"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
@@ -84,7 +86,7 @@ def _examine(call: Call, given: Mapping[str, torch.Tensor]) -> RowFacts | str:
     try:
         return examine(call, fabricate(given, PROBE_ROWS))
     except Exception as error:  # noqa: BLE001 - a refusal is a finding; read() reports it if none works
-        return f"three rows at once fail: {message_of(error)}"
+        return f"{_THREE_FAIL}: {message_of(error)}"
 
 
 def _by_rows(facts: RowFacts) -> Reading:
@@ -102,8 +104,10 @@ def _whole(call: Call, given: Mapping[str, torch.Tensor], reason: str) -> Readin
     except Exception:  # noqa: BLE001 - read() diagnoses it with the example as it was given
         return None
     sizes = {t.shape[0] if t.dim() else -1 for t in (*given.values(), *outputs.values())}
+    rows = max(sizes)
+    if len(sizes) == 1 and rows >= 1 and reason.startswith(_THREE_FAIL):
+        reason = f"the model takes exactly {rows} row{'s' if rows > 1 else ''} at once ({reason})"
     if sizes == {1}:
-        reason = f"the model takes exactly one row ({reason})"
         return Reading(example=dict(given), has_rows=True, merge=False, reason=reason, only_rows=1)
     return Reading(example=dict(given), has_rows=False, merge=False, reason=reason)
 

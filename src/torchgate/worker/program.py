@@ -257,9 +257,9 @@ def _sizes(fake: torch.Tensor) -> tuple[int | str, ...]:
 def _bounds(program: torch.export.ExportedProgram) -> dict[str, tuple[int, int]]:
     found = {}
     for symbol, values in program.range_constraints.items():
-        lower = int(values.lower)
-        unbounded = not getattr(values.upper, "is_finite", False) or int(values.upper) >= _UNBOUNDED
-        found[str(symbol)] = (lower, 0 if unbounded else int(values.upper))
+        # Sympy compares its infinities with integers, but can't convert them to one.
+        unbounded = bool(values.upper >= _UNBOUNDED)
+        found[str(symbol)] = (int(values.lower), 0 if unbounded else int(values.upper))
     return found
 
 

@@ -124,12 +124,28 @@ def examine(call: Call, rows: dict[str, torch.Tensor]) -> RowFacts:
         reason = f"rows in another order fail: {message_of(error)}"
         return _facts(rows, together, has_rows=True, reason=reason, row_us=row_us)
     again = copy_of(call.run(rows))
-    reason = (
-        _differs(together, again, "the same input gives another {0} the second time")
-        or before.change()
-        or _mixes(together, alone, swapped)
-    )
+    reason = _differs(together, again, "the same input gives another {0} the second time")
+    if reason:
+        reason += "; " + _why_unsteady(call, rows)
+    else:
+        reason = before.change() or _mixes(together, alone, swapped)
     return _facts(rows, together, has_rows=True, reason=reason, row_us=row_us)
+
+
+def _why_unsteady(call: Call, rows: dict[str, torch.Tensor]) -> str:
+    """Tell randomness from memory: with the same seed a random model repeats itself."""
+    answers = []
+    devices = list({tensor.device for tensor in rows.values() if tensor.is_cuda})
+    with torch.random.fork_rng(devices=devices):
+        for _ in range(2):
+            torch.manual_seed(_SEED)
+            answers.append(copy_of(call.run(rows)))
+    if _differs(answers[0], answers[1], "{0}"):
+        return "the model keeps something between calls"
+    training = [name for name, part in call.module.named_modules() if name and part.training]
+    if training:
+        return f"it is random: {', '.join(training[:3])} in training mode"
+    return "it is random (dropout left on?)"
 
 
 def _facts(

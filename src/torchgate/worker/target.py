@@ -306,16 +306,15 @@ def _kind(value: Any) -> str:
         return f"the class {value.__name__}"
     if isinstance(value, ModuleType):
         return f"the module {value.__name__}"
-    return "None" if value is None else f"of type {type(value).__name__}"
+    return "None" if value is None else f"a value of type {type(value).__name__}"
 
 
 def _still_training(module: torch.nn.Module) -> tuple[str, ...]:
     training = [name or "the model" for name, part in module.named_modules() if part.training]
     if not training:
         return ()
-    return (
-        f"eval() left {', '.join(training[:3])}{' ...' if len(training) > 3 else ''} in training mode",
-    )
+    more = " ..." if len(training) > 3 else ""
+    return (f"eval() left {', '.join(training[:3])}{more} in training mode",)
 
 
 def _shown(target: Target) -> str:

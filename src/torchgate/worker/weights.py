@@ -6,7 +6,6 @@ that training scripts commonly write around a state dict are taken off, and said
 
 from __future__ import annotations
 
-import os
 import pickle  # noqa: TID251 - only the name of its error; nothing is unpickled with it
 import re
 import zipfile
@@ -53,7 +52,7 @@ def load_weights(module: torch.nn.Module, file: str, work_dir: str) -> tuple[str
     """
     path = Path(work_dir, Path(file).expanduser())
     try:
-        check_readable(str(path), file)
+        check_readable(path, file)
     except ConfigError as error:
         raise ModelLoadError(f"--weights: {error.what}", error.hint) from None
     with path.open("rb") as opened:
@@ -168,8 +167,7 @@ def _unwrap(loaded: Any, file: str) -> tuple[dict[str, torch.Tensor], list[str]]
         wrapper = next((k for k in WRAPPERS if isinstance(loaded.get(k), Mapping)), None)
         if wrapper is None:
             break
-        notes.append(f"the weights are the entry {wrapper!r} of {os.path.basename(file)}")
-        loaded = loaded[wrapper]
+        notes.append(f"the weights are the entry {wrapper!r} of {Path(file).name}")loaded = loaded[wrapper]
     tensors = {str(k): v for k, v in loaded.items() if isinstance(v, torch.Tensor)}
     if tensors and len(tensors) * 2 > len(loaded):
         return tensors, notes  # extra state of a module beside its tensors

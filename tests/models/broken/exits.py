@@ -1,0 +1,6 @@
+"""A training script without the usual guard."""
+
+import sys
+
+print("training ...")
+sys.exit(4)

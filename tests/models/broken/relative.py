@@ -1,0 +1,3 @@
+"""Part of a package, given as a file."""
+
+from .layers import net  # noqa: F401
