@@ -1,4 +1,4 @@
-"""The tutorial is true: its files are written, its commands run, its answers compared."""
+"""The tutorial is true: its files are written, its commands run, its answers compared. So are the clients' examples."""
 
 import json
 import re
@@ -13,7 +13,9 @@ import pytest
 
 from tests.service import Service
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "tutorial" / "first-model.md"
+DOCS = Path(__file__).parent.parent.parent / "docs"
+PAGE = DOCS / "tutorial" / "first-model.md"
+CLIENTS = DOCS / "how-to" / "clients.md"
 BLOCK = re.compile(
     r"(?:^`(?P<file>[\w.]+)`:\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -27,13 +29,13 @@ class Block(NamedTuple):
     file: str
 
 
-def _blocks() -> list[Block]:
-    found = BLOCK.finditer(PAGE.read_text())
+def _blocks(page: Path = PAGE) -> list[Block]:
+    found = BLOCK.finditer(page.read_text())
     return [Block(match["kind"], match["text"], match["file"] or "") for match in found]
 
 
 def _agrees(said: object, got: object) -> bool:
-    """Whether an answer has what the page shows: named members, numbers to two digits."""
+    """Whether an answer has what the page shows: named members, numbers to three digits."""
     if isinstance(said, dict):
         return isinstance(got, dict) and all(
             key in got and _agrees(value, got[key]) for key, value in said.items()
@@ -41,7 +43,7 @@ def _agrees(said: object, got: object) -> bool:
     if isinstance(said, list):
         return isinstance(got, list) and len(said) == len(got) and all(map(_agrees, said, got))
     if isinstance(said, float):
-        return got == pytest.approx(said, abs=0.0051)
+        return got == pytest.approx(said, abs=0.0006)
     return said == got
 
 
@@ -88,3 +90,20 @@ def test_the_tutorial_works_as_it_stands(tmp_path):
         if service is not None:
             service.destroy()
     assert shown >= 6
+
+
+@pytest.mark.timeout(120)
+def test_the_examples_of_python_clients_work(tmp_path):
+    """Each Python block of the page for clients runs as a program of its own against the tutorial's model."""
+    model = next(block for block in _blocks() if block.file == "iris.py")
+    (tmp_path / model.file).write_text(model.text)
+    examples = [block.text for block in _blocks(CLIENTS) if block.kind == "python"]
+    assert len(examples) == 2
+    with Service("iris.py:iris", cwd=tmp_path) as service:
+        for example in examples:
+            program = example.replace("localhost:8000", service.url.removeprefix("http://"))
+            result = subprocess.run(
+                [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+            )
+            assert result.returncode == 0, result.stderr
+            assert "(100, 3)" in result.stdout

@@ -1,8 +1,9 @@
 """The demo's model file: handwritten digits, 8x8 grey values in, ten probabilities out.
 
 Written as any user's file would be: a plain ``nn.Module``, its weights, an example, and one declaration for what can't
-be inferred (class labels and the range of the grey values). Serve it with ``torchgate serve digits.py:model``.
-Trained by ``scripts/train_digits.py``; the measured accuracy stands in ``digits.json`` beside this file.
+be inferred: class labels, the range of the grey values, and the one size that means something. Serve it with
+``torchgate serve digits.py:model``. Trained by ``scripts/train_digits.py``; the measured accuracy stands in
+``digits.json`` beside this file.
 """
 
 from __future__ import annotations
@@ -66,7 +67,11 @@ class DigitNet(nn.Module):
         return {"probabilities": self.logits(image).softmax(dim=1)}
 
 
-@torchgate.model(labels=[str(digit) for digit in range(10)], ranges=(0, INK))
+@torchgate.model(
+    labels=[str(digit) for digit in range(10)],
+    ranges=(0, INK),
+    shapes=("batch", 8, 8),  # 9x9 would run too, and mean nothing
+)
 def model() -> DigitNet:
     """Return the trained network."""
     net = DigitNet()
