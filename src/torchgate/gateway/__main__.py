@@ -17,9 +17,6 @@ from torchgate.link.control import ControlLink
 def main() -> int:
     """Serve until told to stop; return the exit code."""
     if len(sys.argv) != 2 or not sys.argv[1].isdigit():
-        print(
-            "usage: python -m torchgate.gateway CONTROL_FD (started by torchgate)", file=sys.stderr
-        )
         return 2
     link = ControlLink(socket.socket(fileno=int(sys.argv[1])))
     # Ctrl-C and a closed terminal reach the whole process group; what to do about them is the supervisor's decision.
@@ -39,7 +36,7 @@ async def _serve(link: ControlLink) -> None:
 
 
 class _Reports:
-    """Says what went wrong in a callback of the loop: the first ones whole, then only how many, since each costs time."""
+    """Says what went wrong in a callback of the loop: the first ones whole, then how many."""
 
     WHOLE = 20
 

@@ -1,8 +1,9 @@
 """Compression of answers: which coding a client wants, whether it is worth it, and doing it off the loop.
 
-Only text of some size is compressed, never streamed answers, and nothing that has a ``content-encoding`` already. Anything but small
-answers is compressed by one thread; when that thread is behind or the loop is late, the level drops, then compression is left
-out: an answer that is larger is better than a service that is late.
+Only text of some size is compressed, never streamed answers, and nothing that has a
+``content-encoding`` already. Anything but small answers is compressed by one thread; when that
+thread is behind or the loop is late, the level drops, then compression is left out: an answer that
+is larger is better than a service that is late.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ LAG_HIGH_S = 0.100
 """Loop lateness from which the lowest level is used, and from which nothing is compressed."""
 
 _TEXT = re.compile(
-    r"(?:text/(?!event-stream)[^;]*|application/(?:[\w.+-]+\+)?(?:json|xml)|application/javascript|image/svg\+xml) *(?:;.*)?",
+    r"(?:text/(?!event-stream)[^;]*|application/(?:[\w.+-]+\+)?(?:json|xml)"
+    r"|application/javascript|image/svg\+xml) *(?:;.*)?",
     re.ASCII,
 )
 _LEVELS = {b"gzip": (5, 1), b"zstd": (3, 1)}

@@ -1,13 +1,15 @@
 """One client connection: bytes in, exchanges, bytes out. The hot path of the gateway.
 
-Requests are read from the transport's bytes by `torchgate.wire.http1`, found a route as soon as their head is complete, and handed
-to their handler once their body is. Answers may come in any order; they leave in the order of the requests. No coroutine, task,
-timer or closure exists per request: timeouts are found by the listener's sweep (`Connection.check`), and uvloop writes what
-one turn of the loop produced in one system call.
+Requests are read from the transport's bytes by `torchgate.wire.http1`, found a route as soon as
+their head is complete, and handed to their handler once their body is. Answers may come in any
+order; they leave in the order of the requests. No coroutine, task, timer or closure exists per
+request: timeouts are found by the listener's sweep (`Connection.check`), and uvloop writes what one
+turn of the loop produced in one system call.
 
-Every way out: an answer with ``connection: close``, an error that leaves the framing in doubt, a timeout, the client's end, a drain. After an
-answer that leaves part of the request unread the connection lingers: it sends FIN and discards what still comes for a
-short while, so that the client gets the answer and not a reset (RFC 9112 section 9.6).
+Every way out: an answer with ``connection: close``, an error that leaves the framing in doubt, a
+timeout, the client's end, a drain. After an answer that leaves part of the request unread the
+connection lingers: it sends FIN and discards what still comes for a short while, so that the client
+gets the answer and not a reset (RFC 9112 section 9.6).
 
 Read next: `torchgate.gateway.exchange`, `torchgate.gateway.transmit`.
 """
@@ -51,9 +53,6 @@ class Connection(Transmitter, asyncio.Protocol):
     __slots__ = (
         "_again",
         "_probed",
-        "begun_ns",
-        "body_ns",
-        "filling",
         "_pumping",
         "_read_paused",
         "_reader",
@@ -61,6 +60,9 @@ class Connection(Transmitter, asyncio.Protocol):
         "_refused",
         "_route",
         "_tail",
+        "begun_ns",
+        "body_ns",
+        "filling",
         "linger_until_ns",
         "stuck_bytes",
         "stuck_ns",
@@ -361,7 +363,7 @@ class Connection(Transmitter, asyncio.Protocol):
     def _report_defect(self, exchange: Exchange) -> None:
         """An exception nobody expected: all of it in the log, nothing of it to the client."""
         text = f"torchgate: request {exchange.request_id.decode()}: {traceback.format_exc()}"
-        print(text, file=sys.stderr, flush=True)
+        sys.stderr.write(text)
         if exchange.state is ExchangeState.OPEN:
             exchange.respond_error(RequestError(Cause.INTERNAL, "The gateway failed; see its log."))
 
@@ -455,8 +457,9 @@ class Connection(Transmitter, asyncio.Protocol):
     def probe(self) -> None:
         """Find out whether a client that ended its side still waits for its answer.
 
-        FIN comes from a client that half-closed as well as from one that has gone. Only sending tells them apart: one that has gone
-        resets. So one interim answer is sent, which every HTTP/1.1 client must be able to skip (RFC 9110 section 15.2).
+        FIN comes from a client that half-closed as well as from one that has gone. Only sending
+        tells them apart: one that has gone resets. So one interim answer is sent, which every
+        HTTP/1.1 client must be able to skip (RFC 9110 section 15.2).
         """
         transport, first = self._transport, self.first
         if transport is None or first is None or first.head is None or first.head.minor == 0:

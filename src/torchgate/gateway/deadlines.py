@@ -1,7 +1,8 @@
 """What a connection must not take too long for, found by one periodic sweep instead of timers.
 
-Each connection says when it should be looked at next (``deadline_ns``); the listener calls `check` for those that are due. Being early costs
-one look; nothing is ever cut off early. Sources of the rules: section 7 of RFC 9112's security considerations, and every slowloris since.
+Each connection says when it should be looked at next (``deadline_ns``); the listener calls `check`
+for those that are due. Being early costs one look; nothing is ever cut off early. Sources of the
+rules: section 7 of RFC 9112's security considerations, and every slowloris since.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """One request and its answer, as handlers see them.
 
-A handler is a plain synchronous callable that gets an `Exchange` whose body is complete. It answers by calling
-`Exchange.respond` (or `respond_error`) exactly once, at once or later; it never touches the connection, and it must not block.
-The connection below the exchange keeps the order of answers, frames them, and writes the access log. When the client goes away
-first, `Exchange.on_cancel` is called once and a later answer is dropped silently.
+A handler is a plain synchronous callable that gets an `Exchange` whose body is complete. It answers
+by calling `Exchange.respond` (or `respond_error`) exactly once, at once or later; it never touches
+the connection, and it must not block. The connection below the exchange keeps the order of answers,
+frames them, and writes the access log. When the client goes away first, `Exchange.on_cancel` is
+called once and a later answer is dropped silently.
 
 Read next: `torchgate.gateway.router`, `torchgate.gateway.connection`.
 """
@@ -68,27 +69,22 @@ class Exchange:
     """One request and its answer.
 
     Attributes:
-        method: Request method, as sent.
-        target: Request target, as sent.
-        path: Path percent-decoded and normalised once (`torchgate.gateway.router.normalise`); routing used this very string.
-        query: Query without its question mark, as sent.
-        headers: Field lines in order, names in lower case, values without surrounding white space.
-        chunks: The body in pieces, complete.
-        size: Bytes of the body.
-        request_id: The client's ``x-request-id``, or ours.
-        accepted_ns: CLOCK_MONOTONIC ns at the request's first byte.
-        model: Model label for log and metrics; set by the router from its route.
-        oip: Whether the route speaks the Open Inference Protocol (errors look different there).
-        params: Immutable data of the route, shared between its requests.
-        head: What framing was read from (None when there was no head to read).
-        client: Address of the client, as text.
-        held: Bytes of the body that the memory budget counts.
-        sent: Bytes of the answer's body.
-        parts: A framed answer, or a part of one, waiting for its turn.
-        keep_alive: Whether the connection may go on after this answer; a handler may clear it.
-        queue_us, compute_us, replica: Set by the handler for the access log; replica is -1 when none was involved.
-        on_cancel: Set by the handler; called once when the client goes away before the answer.
-        status, cause: What was answered; 0 and empty until then.
+        method: Request method, as sent. target: Request target, as sent. path: Path percent-decoded
+            and normalised once (`torchgate.gateway.router.normalise`); routing used this very
+            string. query: Query without its question mark, as sent. headers: Field lines in order,
+            names in lower case, values without surrounding white space. chunks: The body in pieces,
+            complete. size: Bytes of the body. request_id: The client's ``x-request-id``, or ours.
+            accepted_ns: CLOCK_MONOTONIC ns at the request's first byte. model: Model label for log
+            and metrics; set by the router from its route. oip: Whether the route speaks the Open
+            Inference Protocol (errors look different there). params: Immutable data of the route,
+            shared between its requests. head: What framing was read from (None when there was no
+            head to read). client: Address of the client, as text. held: Bytes of the body that the
+            memory budget counts. sent: Bytes of the answer's body. parts: A framed answer, or a
+            part of one, waiting for its turn. keep_alive: Whether the connection may go on after
+            this answer; a handler may clear it. queue_us, compute_us, replica: Set by the handler
+            for the access log; replica is -1 when none was involved. on_cancel: Set by the handler;
+            called once when the client goes away before the answer. status, cause: What was
+            answered; 0 and empty until then.
     """
 
     __slots__ = (
@@ -200,7 +196,10 @@ class Exchange:
         self._sink.answer(self, content_type, body, headers)
 
     def respond_error(
-        self, error: RequestError, oip: bool | None = None, headers: Headers = ()
+        self,
+        error: RequestError,
+        oip: bool | None = None,  # noqa: FBT001 - a choice with a default, named by most callers
+        headers: Headers = (),
     ) -> None:
         """Answer with ``error``: problem details, or the Open Inference Protocol's form.
 

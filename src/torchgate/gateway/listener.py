@@ -1,8 +1,9 @@
 """One listening address: its limits, its routes and its open connections.
 
-How many connections it takes follows from the file descriptors the process may have (`raise_fd_limit`): a connection
-beyond it is accepted, told 503 and closed, for which a reserve of descriptors is kept. So a client always hears why, and accepting never fails
-for want of descriptors, which would leave it without an answer and the loop spinning.
+How many connections it takes follows from the file descriptors the process may have
+(`raise_fd_limit`): a connection beyond it is accepted, told 503 and closed, for which a reserve of
+descriptors is kept. So a client always hears why, and accepting never fails for want of
+descriptors, which would leave it without an answer and the loop spinning.
 """
 
 from __future__ import annotations

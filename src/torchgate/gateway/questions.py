@@ -1,4 +1,7 @@
-"""Questions to the supervisor, each answered exactly once: with its reply, or after `TIMEOUT_S`, or at once when too many are open."""
+"""Questions to the supervisor, each answered exactly once.
+
+With its reply, or after `TIMEOUT_S`, or at once when too many are open.
+"""
 
 from __future__ import annotations
 

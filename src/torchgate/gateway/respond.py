@@ -1,7 +1,8 @@
 """Heads of answers: status, fields, and what of them can be kept as bytes.
 
-The first lines of a head (status, ``server``, ``date``, ``content-type``) are the same for a second; they are made once a second
-per status and media type. Framing fields are written here and nowhere else.
+The first lines of a head (status, ``server``, ``date``, ``content-type``) are the same for a
+second; they are made once a second per status and media type. Framing fields are written here and
+nowhere else.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class Router:
     """An immutable table of routes.
 
     Args:
-        routes: Exact routes.
-        prefixes: Routes for every other path that begins with ``route.path``, tried in order (unknown models and the like).
+        routes: Exact routes. prefixes: Routes for every other path that begins with ``route.path``,
+            tried in order (unknown models and the like).
     """
 
     __slots__ = ("_exact", "_prefixes", "_raw")
@@ -87,10 +87,11 @@ class Router:
 def normalise(raw: bytes) -> str:
     """Return the path of a request target, percent-decoded and normalised, once and for all.
 
-    Rules: percent-escapes are decoded exactly once and the result must be UTF-8. Empty segments (``//``) and ``.`` are removed;
-    ``..`` removes the segment before it and never leaves the root. A trailing slash is kept as it is. Refused, because
-    servers disagree on them: a malformed escape, an escaped slash (``%2F``), a backslash (raw or escaped), NUL and other
-    control characters. Sources: RFC 3986 sections 5.2.4 and 6.2.2.
+    Rules: percent-escapes are decoded exactly once and the result must be UTF-8. Empty segments
+    (``//``) and ``.`` are removed; ``..`` removes the segment before it and never leaves the root.
+    A trailing slash is kept as it is. Refused, because servers disagree on them: a malformed
+    escape, an escaped slash (``%2F``), a backslash (raw or escaped), NUL and other control
+    characters. Sources: RFC 3986 sections 5.2.4 and 6.2.2.
 
     Raises:
         RequestError: ``bad-request``; the path has no single meaning.

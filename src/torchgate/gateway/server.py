@@ -1,13 +1,15 @@
 """The gateway process: control link, listeners, tick, drain. The shell around everything else in this package.
 
-The supervisor sends `ConfigureGateway` with the listening sockets, then replicas come and go, then `Drain`. When the supervisor itself
-is gone (end of the control link), the gateway drains by itself within `ORPHAN_GRACE_S` and exits.
+The supervisor sends `ConfigureGateway` with the listening sockets, then replicas come and go, then
+`Drain`. When the supervisor itself is gone (end of the control link), the gateway drains by itself
+within `ORPHAN_GRACE_S` and exits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import enum
 import gc
 import os
@@ -80,6 +82,19 @@ TRANSITIONS: dict[GatewayState, tuple[GatewayState, ...]] = {
 }
 
 
+_TOO_EARLY = "the supervisor's first message to a gateway must be ConfigureGateway"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Parts:
+    """What exists once the gateway is configured."""
+
+    shared: Shared
+    counters: CounterBlock
+    service: InferenceService
+    watch: StallWatch
+
+
 class Gateway:
     """One gateway process.
 
@@ -100,35 +115,31 @@ class Gateway:
         self._listeners: list[Listener] = []
         self._servers: list[asyncio.Server] = []
         self._pages: list[list[Route]] = []
-        self._watch: StallWatch | None = None
         self._next_tick_s = 0.0
         self._ticks = 0
         self._drain_deadline_ns = 0
         self._told_ns = 0
         self._snapshot: Snapshot | None = None
-        self._service: InferenceService | None = None
-        self._counters: CounterBlock | None = None
-        self._shared: Shared | None = None
+        self._running: _Parts | None = None
 
     # --- what handlers use (`torchgate.gateway.snapshot.GatewayContext`) ----------------------
 
     @property
     def snapshot(self) -> Snapshot:
         """What is served now."""
-        assert self._snapshot is not None
+        if self._snapshot is None:
+            raise RuntimeError(_TOO_EARLY)
         return self._snapshot
 
     @property
     def service(self) -> InferenceService:
         """Where predictions go."""
-        assert self._service is not None
-        return self._service
+        return self._parts.service
 
     @property
     def counters(self) -> CounterBlock:
         """The gateway's counter block."""
-        assert self._counters is not None
-        return self._counters
+        return self._parts.counters
 
     @property
     def draining(self) -> bool:
@@ -152,18 +163,22 @@ class Gateway:
         finally:
             self._loop.remove_reader(self._link.fileno())
             self._loop.remove_writer(self._link.fileno())
-            if self._watch is not None:
-                self._watch.close()
             for server in self._servers:
                 server.close()
             for listener in self._listeners:
                 listener.abort()
             await asyncio.sleep(0)  # let the transports end
-            if self._service is not None:
-                self._service.close()
-            if self._shared is not None:
-                self._shared.close()
+            if self._running is not None:
+                self._running.watch.close()
+                self._running.service.close()
+                self._running.shared.close()
             self._link.close()
+
+    @property
+    def _parts(self) -> _Parts:
+        if self._running is None:
+            raise RuntimeError(_TOO_EARLY)
+        return self._running
 
     def _advance(self, state: GatewayState) -> None:
         if state not in TRANSITIONS[self.state]:
@@ -202,22 +217,18 @@ class Gateway:
         """Build everything but the listening, so that messages which follow at once find it."""
         self._advance(GatewayState.SERVING)
         *sockets, counter_fd = fds
-        self._counters = CounterBlock(counter_fd)
-        meters = GatewayMeters(self._counters, f"gateway-{message.gateway}")
+        counters = CounterBlock(counter_fd)
+        meters = GatewayMeters(counters, f"gateway-{message.gateway}")
         log = AccessLog(message.access_log, meters.lines_dropped)
         budget = min(config.limits.memory_budget_bytes for config in message.listeners)
-        self._shared = shared = Shared(
-            self._loop,
-            self._clock,
-            time.time,
-            meters,
-            log,
-            budget,  # noqa: TID251 - for `date`
-        )
+        unix_s = time.time  # noqa: TID251 - for the field `date`
+        shared = Shared(self._loop, self._clock, unix_s, meters, log, budget)
         self._snapshot = first_snapshot(message)
-        self._service = InferenceService(
-            message.gateway, message.models, self._counters, self._clock, self._loop
+        service = InferenceService(
+            message.gateway, message.models, counters, self._clock, self._loop
         )
+        watch = StallWatch(self._clock, TICK_S, meters.stalled, say)
+        self._running = _Parts(shared, counters, service, watch)
         fd_limit = raise_fd_limit()
         for config in message.listeners:
             self._pages.append([page_route(page) for page in config.pages])
@@ -225,8 +236,7 @@ class Gateway:
                 Listener(config, shared, Router(()), fd_limit, len(message.listeners))
             )
         self._route()
-        self._watch = StallWatch(self._clock, TICK_S, meters.stalled, say)
-        self._watch.start()
+        watch.start()
         self._next_tick_s = self._loop.time() + TICK_S
         self._loop.call_at(self._next_tick_s, self._tick)
         self._configured.set_result([socket.socket(fileno=fd) for fd in sockets])
@@ -237,7 +247,7 @@ class Gateway:
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         for listener, sock in zip(self._listeners, sockets, strict=True):
-            sock.setblocking(False)  # noqa: FBT003 - its own name for it
+            sock.setblocking(False)
             server = await self._loop.create_server(
                 listener.new_connection, sock=sock, backlog=BACKLOG
             )
@@ -287,13 +297,11 @@ class Gateway:
         self._next_tick_s = max(self._next_tick_s + TICK_S, now_s + TICK_S / 2)
         self._loop.call_at(self._next_tick_s, self._tick)
         now_ns = self._clock.now_ns()
-        shared = self._shared
-        assert shared is not None
-        assert self._watch is not None
-        self._watch.beat()
-        shared.lag.sample(late_s, now_ns)
-        shared.tick()
-        self.service.tick(now_ns)
+        parts = self._parts
+        parts.watch.beat()
+        parts.shared.lag.sample(late_s, now_ns)
+        parts.shared.tick()
+        parts.service.tick(now_ns)
         self._questions.tick(now_ns)
         self._ticks += 1
         for listener in self._listeners:
@@ -321,8 +329,7 @@ class Gateway:
             return
         self._advance(GatewayState.DRAINING)
         self._drain_deadline_ns = deadline_ns
-        assert self._shared is not None
-        self._shared.draining = True
+        self._parts.shared.draining = True
         self._stop_accepting()
         self._drain_on(self._clock.now_ns())
 
@@ -360,4 +367,5 @@ class Gateway:
 def say(text: str) -> None:
     """Write one line for people to standard error; one that is gone or full is no reason to stop."""
     with contextlib.suppress(OSError, ValueError):
-        print(f"torchgate gateway: {text}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"torchgate gateway: {text}\n")
+        sys.stderr.flush()

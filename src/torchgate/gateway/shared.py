@@ -1,4 +1,7 @@
-"""What all connections of one gateway process share: bounded memory, log, meters, head writer, compressor, request ids."""
+"""What all connections of one gateway process share.
+
+Memory budget, log, meters, head writer, compressor and request ids.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What a gateway serves, as one immutable object: a change builds a new snapshot that shares all unchanged parts.
 
-A request keeps the snapshot (through its route) with which it began. Whether a model can be reached right now is not here but in
-`torchgate.inference.service`, since it changes much more often than what the model is.
+A request keeps the snapshot (through its route) with which it began. Whether a model can be reached
+right now is not here but in `torchgate.inference.service`, since it changes much more often than
+what the model is.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     config: ModelConfig
     signature: Signature | None = None
     row_us: float = 0.0
-    batch_us: dict[int, float] = {}  # noqa: RUF012 - msgspec copies defaults
+    batch_us: dict[int, float] = {}
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +53,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     started_unix_s: float
 
     def with_ready(self, message: ModelReady) -> Snapshot:
-        """Return a snapshot in which ``message``'s model has its signature; ``self`` when nothing changed."""
+        """Return a snapshot with the signature of ``message``; ``self`` when nothing changed."""
         old = self.models.get(message.model)
         if old is None:
             return self
@@ -110,7 +111,7 @@ class GatewayContext(Protocol):
     def ask_supervisor(self, kind: str, model: str, callback: Callable[[TextReply], None]) -> None:
         """Ask for a text only the supervisor can make (`torchgate.schema.messages.TextRequest`).
 
-        ``callback`` is called exactly once, on the loop: with the reply, or after 2 s, or at once when too many questions are
-        open, with ``ok`` False and the reason as text.
+        ``callback`` is called exactly once, on the loop: with the reply, or after 2 s, or at once
+        when too many questions are open, with ``ok`` False and the reason as text.
         """
         ...

@@ -1,7 +1,7 @@
 """The answering half of a connection: answers in the order of their requests, framed, counted, logged.
 
-`Transmitter` is the sink of its exchanges. An answer that comes before its turn waits, framed, in its exchange. Nothing is copied but
-small bodies, which are joined to their head to make one packet.
+`Transmitter` is the sink of its exchanges. An answer that comes before its turn waits, framed, in
+its exchange. Nothing is copied but small bodies, which are joined to their head to make one packet.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ class Transmitter:
         if exchange.method == b"HEAD":
             return
         parts = exchange.parts
-        assert parts is not None
+        if parts is None:
+            raise RuntimeError("a piece of a stream before its head")
         if exchange.head is None or exchange.head.minor == 0:
             parts.append(piece)
         else:
@@ -122,8 +123,12 @@ class Transmitter:
 
     def end_stream(self, exchange: Exchange) -> None:
         """End a streamed answer."""
-        assert exchange.parts is not None
-        if exchange.head is not None and exchange.head.minor > 0 and exchange.method != b"HEAD":
+        if (
+            exchange.parts is not None
+            and exchange.head is not None
+            and exchange.head.minor > 0
+            and exchange.method != b"HEAD"
+        ):
             exchange.parts.append(LAST_CHUNK)
         if exchange is self.first:
             self.send()

@@ -1,10 +1,11 @@
 """The access log: one JSON object a line, formatted on the loop, written by a thread.
 
-A request never waits for the log. Lines are collected in a list; once a tick the list is handed to the writer thread. What is not
-yet written is bounded (`MAX_WAITING_LINES`); beyond that, lines are dropped and counted. The thread writes whole lines,
-tries again when the disk is full or the pipe is gone (said once on standard error), and opens its file anew when
-it was moved or removed. Injection is impossible by construction: whatever a client sent is either checked against a plain alphabet
-or written by a JSON encoder.
+A request never waits for the log. Lines are collected in a list; once a tick the list is handed to
+the writer thread. What is not yet written is bounded (`MAX_WAITING_LINES`); beyond that, lines are
+dropped and counted. The thread writes whole lines, tries again when the disk is full or the pipe is
+gone (said once on standard error), and opens its file anew when it was moved or removed. Injection
+is impossible by construction: whatever a client sent is either checked against a plain alphabet or
+written by a JSON encoder.
 """
 
 from __future__ import annotations
@@ -267,4 +268,5 @@ class LineWriter:
 
 def _to_stderr(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # standard error may be gone as well
-        print(f"torchgate: {text}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"torchgate: {text}\n")
+        sys.stderr.flush()

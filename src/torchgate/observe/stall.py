@@ -1,9 +1,10 @@
 """Who held the event loop: lateness of each tick, and a watchdog that names the code when the loop stands still.
 
-The loop calls `StallWatch.beat` on every tick. A thread looks at the time of the last beat; when it is older than `STALL_S`, the thread
-takes the loop thread's stack (``sys._current_frames``) and reports the innermost frames, once per stall, and again how long
-it took when the loop moves on. Code that holds the GIL in C holds this thread too: its stack is then taken as soon as the GIL is free, and
-the report says how late that was.
+The loop calls `StallWatch.beat` on every tick. A thread looks at the time of the last beat; when it
+is older than `STALL_S`, the thread takes the loop thread's stack (``sys._current_frames``) and
+reports the innermost frames, once per stall, and again how long it took when the loop moves on.
+Code that holds the GIL in C holds this thread too: its stack is then taken as soon as the GIL is
+free, and the report says how late that was.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class StallWatch:
                 self._report(self._describe(late_ns))
 
     def _describe(self, late_ns: int) -> str:
-        frame = sys._current_frames().get(self._thread_id)
+        frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - documented
         if frame is None:
             return "the event loop's thread is gone"
         stack = traceback.extract_stack(frame)[-FRAMES:]

@@ -1,12 +1,13 @@
 """Heads of HTTP/1 requests: bytes -> a frozen `Head`, or one refusal with its cause. No sockets, no clocks.
 
-Two independent readers must agree before a head is accepted. One expression over the raw bytes transcribes the grammar of
-RFC 9112 and leaves no room for bare CR or LF, folding, control characters or white space before a colon; then llhttp
-(behind httptools) splits the fields, and its own checks apply too. What the framing means is decided here
-once, and whatever is ambiguous is refused: RFC 9112 sections 3, 5 and 6.
+Two independent readers must agree before a head is accepted. One expression over the raw bytes
+transcribes the grammar of RFC 9112 and leaves no room for bare CR or LF, folding, control
+characters or white space before a colon; then llhttp (behind httptools) splits the fields, and its
+own checks apply too. What the framing means is decided here once, and whatever is ambiguous is
+refused: RFC 9112 sections 3, 5 and 6.
 
-Clients repeat their heads byte for byte, so a small table from raw heads to parsed ones (`HeadTable`) takes parsing off the hot
-path. Heads with credentials are never kept.
+Clients repeat their heads byte for byte, so a small table from raw heads to parsed ones
+(`HeadTable`) takes parsing off the hot path. Heads with credentials are never kept.
 """
 
 from __future__ import annotations
@@ -380,9 +381,10 @@ def _explain_line(raw: bytes) -> ProtocolError:
 
 def _explain_fields(raw: bytes) -> ProtocolError:
     """Say what is wrong with the first bad field line; the line itself is not repeated."""
-    for number, line in enumerate(raw.split(b"\r\n"), 1):
-        if line and not _FIELD_LINE.fullmatch(line):
-            break
+    lines = raw.split(b"\r\n")
+    number, line = next(
+        (n, one) for n, one in enumerate(lines, 1) if one and not _FIELD_LINE.fullmatch(one)
+    )
     where = f"Header line {number}"
     if b"\n" in line or b"\r" in line:
         why = "holds a bare CR or LF"

@@ -1,12 +1,14 @@
 """HTTP/1 requests: a byte stream -> heads and body pieces, in whatever pieces it arrives. No sockets, no clocks.
 
-A `RequestReader` is pulled: after `feed`, call `read_head` until it gives a head, then `read_body` until
-`body_complete`, then `read_head` for the next request of the connection. Bytes that nobody pulled stay in the reader, so a
-connection that pauses reading is bounded by one read of its socket. The strict parts live beside it: `torchgate.wire.head`.
+A `RequestReader` is pulled: after `feed`, call `read_head` until it gives a head, then `read_body`
+until `body_complete`, then `read_head` for the next request of the connection. Bytes that nobody
+pulled stay in the reader, so a connection that pauses reading is bounded by one read of its socket.
+The strict parts live beside it: `torchgate.wire.head`.
 
-Chunked bodies (RFC 9112 section 7.1) are decoded here and not by llhttp, since llhttp can't stop at the end of a
-message, and pipelined requests must be bounded. What is refused: signs, prefixes and overflow in sizes, bare CR or LF anywhere, data that
-does not end in CRLF, and bodies that consist mostly of chunk framing.
+Chunked bodies (RFC 9112 section 7.1) are decoded here and not by llhttp, since llhttp can't stop at
+the end of a message, and pipelined requests must be bounded. What is refused: signs, prefixes and
+overflow in sizes, bare CR or LF anywhere, data that does not end in CRLF, and bodies that consist
+mostly of chunk framing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Cross-origin access (the CORS protocol of the Fetch standard), only when origins are configured.
 
-An answer to an allowed origin gets ``access-control-allow-origin``; a preflight is answered here, without the route's handler. Credentials
-are never allowed: the service knows no cookies. ``vary: origin`` stands on every answer, allowed or not, so that caches don't mix them up.
+An answer to an allowed origin gets ``access-control-allow-origin``; a preflight is answered here,
+without the route's handler. Credentials are never allowed: the service knows no cookies. ``vary:
+origin`` stands on every answer, allowed or not, so that caches don't mix them up.
 """
 
 from __future__ import annotations
