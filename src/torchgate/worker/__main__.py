@@ -7,6 +7,7 @@ or a thread that died.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import socket
@@ -31,6 +32,10 @@ def main(arguments: list[str]) -> None:
     if len(arguments) != 1 or not arguments[0].isdigit():
         sys.exit("torchgate.worker is started by `torchgate serve`; it takes a descriptor number")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # stdout is the access log's; models print
+    # Written from C, whoever holds the interpreter lock: where a fatal signal struck, and, when the supervisor
+    # asks with SIGUSR1 before it ends a hung worker, where each thread is.
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)
     log = WorkerLog()
 
     def leave(code: int) -> None:
