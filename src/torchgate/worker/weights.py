@@ -167,7 +167,8 @@ def _unwrap(loaded: Any, file: str) -> tuple[dict[str, torch.Tensor], list[str]]
         wrapper = next((k for k in WRAPPERS if isinstance(loaded.get(k), Mapping)), None)
         if wrapper is None:
             break
-        notes.append(f"the weights are the entry {wrapper!r} of {Path(file).name}")loaded = loaded[wrapper]
+        notes.append(f"the weights are the entry {wrapper!r} of {Path(file).name}")
+        loaded = loaded[wrapper]
     tensors = {str(k): v for k, v in loaded.items() if isinstance(v, torch.Tensor)}
     if tensors and len(tensors) * 2 > len(loaded):
         return tensors, notes  # extra state of a module beside its tensors
