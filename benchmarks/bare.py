@@ -32,7 +32,7 @@ def load(target: str, weights: str) -> tuple[torch.nn.Module, dict[str, torch.Te
     if weights:
         from safetensors.torch import load_file
 
-        net.load_state_dict(load_file(weights), strict=False)
+        net.load_state_dict(load_file(weights))
     return net, module.example_inputs
 
 

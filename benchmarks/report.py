@@ -55,7 +55,7 @@ class Comparison:
     def text(self) -> str:
         """Return the comparison as the table shows it."""
         number = f"{self.value:.2f}x" if self.unit == "x" else f"{self.value:+.2f} {self.unit}"
-        return f"{number} ({self.of})"
+        return f"{number} ({self.of})" if self.of else number
 
     def target_text(self) -> str:
         """Return the target as the table shows it."""
@@ -125,9 +125,9 @@ COLUMNS = (
     Column("load", right=False, width=28),
     Column("result", right=True, width=14),
     Column("slowest-fastest", right=True, width=15),
-    Column("p50 / p99 ms", right=True, width=14),
-    Column("CPU µs: front | model | all", right=True, width=23),
-    Column("ratio", right=False, width=20),
+    Column("p50 / p99 ms", right=True, width=17),
+    Column("CPU µs front|model|all", right=True, width=26),
+    Column("ratio", right=False, width=24),
     Column("target", right=False, width=9),
     Column("", right=False, width=24),
 )

@@ -27,6 +27,8 @@ class Embeddings(nn.Module):
         self.position_embeddings = nn.Embedding(POSITIONS, WIDTH)
         self.token_type_embeddings = nn.Embedding(TYPES, WIDTH)
         self.LayerNorm = nn.LayerNorm(WIDTH, EPSILON)
+        # Not used; the published file has it.
+        self.register_buffer("position_ids", torch.arange(POSITIONS).unsqueeze(0))
 
     def forward(self, ids: Tensor) -> Tensor:
         places = self.position_embeddings.weight[: ids.shape[1]]

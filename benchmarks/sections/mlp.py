@@ -79,7 +79,7 @@ def _peer_rows(series: dict[str, Series], peers: tuple[Peer, ...]) -> list[Row]:
         row = row_of(PEERS_SECTION, peer.label, "JSON", series[peer.name])
         if own is not None and peer is not OWN:
             times = own.rate / series[peer.name].rate
-            comparison = ratio(times, f"torchgate / {peer.label}", TARGETS.get(peer.name))
+            comparison = ratio(times, "torchgate / this", TARGETS.get(peer.name))
             row = replace(row, comparison=comparison)
         rows.append(row)
     return rows
