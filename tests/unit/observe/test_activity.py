@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 
-
 from torchgate.observe.activity import (
     COMPUTE_LANE,
     MAX_IDS,
