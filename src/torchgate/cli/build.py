@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 from typing import Literal
 
 import msgspec
@@ -150,7 +151,7 @@ class _ModelOptions:
         example, weights = self._example.get(name, ""), self._weights.get(name, "")
         for path in (example, weights):
             if path:
-                check_readable(os.path.expanduser(path), path)
+                check_readable(pathlib.Path(path).expanduser(), path)
         return msgspec.structs.replace(
             base,
             example=os.path.abspath(os.path.expanduser(example)) if example else "",
