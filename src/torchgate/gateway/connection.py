@@ -246,7 +246,8 @@ class Connection(Transmitter, asyncio.Protocol):
             refusal = self._too_large(size)
         if refusal is not None:
             unread = head.chunked or size > 0
-            if unread and (size > SWALLOW_BYTES or head.chunked or head.expects_continue):
+            waits = head.expects_continue or head.refusal is not None  # for us, with its body
+            if unread and (size > SWALLOW_BYTES or head.chunked or waits):
                 exchange.keep_alive = False
                 self.closing = True
             if self.closing or not unread:
