@@ -91,10 +91,9 @@ def build(typed: Typed) -> Built:
         grace_s=seconds("--grace", typed.grace),
         work_dir=os.getcwd(),
     )
-    plural = "process" if gateways == 1 else "processes"
     introduction = Introduction(
         facts=host_facts.describe(),
-        decisions=(*reasons, f"{gateways} gateway {plural}"),
+        decisions=(*reasons, _gateways_text(typed, gateways)),
         metrics_port_given=typed.metrics_port is not None,
     )
     return Built(config=config, introduction=introduction)
@@ -164,6 +163,11 @@ class _ModelOptions:
             memory_limit_bytes=self._memory.get(name, base.memory_limit_bytes),
             nonfinite=self._nonfinite.get(name, base.nonfinite),
         )
+
+
+def _gateways_text(typed: Typed, gateways: int) -> str:
+    why = "1 up to 4 cores, then one more for every 4" if typed.gateways is None else "as asked"
+    return f"gateway: {gateways} process{'' if gateways == 1 else 'es'} ({why})"
 
 
 def _listener(typed: Typed) -> ListenerConfig:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from torchgate.schema.signature import Signature, TensorSpec
-from torchgate.supervisor.events import ReplicaUp
+from torchgate.supervisor.events import Ready, ReplicaUp
 
 PHASES = {
     "import": "importing",
@@ -40,16 +40,21 @@ def model_rows(event: ReplicaUp) -> Iterator[tuple[str, str]]:
         yield "note", note
 
 
-def url_rows(base: str, models: Sequence[str], metrics_url: str) -> Iterator[tuple[str, str]]:
+def url_rows(event: Ready, models: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield label and URL of everything that can be opened or called."""
+    base = event.urls[0]
+    for page in event.pages:
+        yield "open", f"{base}{page}"
     for index, model in enumerate(models):
         yield ("" if index else "predict"), f"POST {base}/models/{model}"
     for index, model in enumerate(models):
         yield ("" if index else "OIP v2"), f"POST {base}/v2/models/{model}/infer"
     yield "docs", f"{base}/docs"
-    yield "ready", f"{base}/readyz"
-    if metrics_url:
-        yield "metrics", metrics_url
+    yield "health", f"{base}/readyz"
+    if event.metrics_url:
+        yield "metrics", event.metrics_url
+    for also in event.urls[1:]:
+        yield "also on", also
 
 
 def curl(base: str, signature: Signature) -> str:

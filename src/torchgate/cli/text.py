@@ -107,7 +107,7 @@ class TextConsole:
             name, colon, text = decision.partition(": ")
             self._row(*((name, text) if colon else ("", decision)))
         if self.rich.is_terminal:
-            self._status = self.rich.status("starting workers", spinner="dots")
+            self._status = self.rich.status("importing torch", spinner="dots", refresh_per_second=6)
             self._status.start()
 
     def _loading(self, event: events.Loading) -> None:
@@ -137,16 +137,14 @@ class TextConsole:
     def _ready(self, event: events.Ready) -> None:
         self.rich.print()
         self.rich.print(f"[bold green]Ready[/] after {event.start_s:.1f} s")
-        base = event.urls[0]
-        for label, text in summary.url_rows(base, self._models, event.metrics_url):
+        for label, text in summary.url_rows(event, self._models):
             self._row(label, text)
         if self._first_model is not None:
-            self._row("try", "")
-            self.rich.print(
-                f"    {summary.curl(base, self._first_model.signature)}",
-                markup=False,
-                soft_wrap=True,
-            )
+            # Not folded to the width of the terminal: it is there to be copied.
+            self.rich.print()
+            command = summary.curl(event.urls[0], self._first_model.signature)
+            self.rich.print(f"  {command}", markup=False, soft_wrap=True, style="cyan")
+            self.rich.print()
         self.rich.print("[dim]Ctrl-C stops it; what was accepted is finished first[/]")
 
     # --- running

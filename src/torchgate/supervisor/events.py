@@ -69,6 +69,7 @@ class Ready(Event, frozen=True, kw_only=True, tag="ready"):
     """Everything is up; requests are answered."""
 
     urls: tuple[str, ...]
+    pages: tuple[str, ...]
     metrics_url: str
     pids: dict[str, int]
     start_s: float

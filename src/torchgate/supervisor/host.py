@@ -103,13 +103,7 @@ def decide(facts: HostFacts, models: int, wanted: Wanted) -> Decision:
     share = max(1, facts.cores // models)
     replicas = wanted.replicas or max(1, share // CORES_PER_REPLICA)
     threads = wanted.threads or max(1, share // replicas)
-    why_replicas = (
-        "as asked"
-        if wanted.replicas
-        else f"one per {CORES_PER_REPLICA} cores; more cost memory, --replicas 2 survives a crash without a pause"
-        if replicas == 1
-        else f"one per {CORES_PER_REPLICA} cores"
-    )
+    why_replicas = "as asked" if wanted.replicas else f"one per {CORES_PER_REPLICA} cores"
     among = f" shared by {models} models" if models > 1 else ""
     why_threads = (
         "as asked" if wanted.threads else f"{_count(facts.cores, 'core')}{among} / {replicas}"

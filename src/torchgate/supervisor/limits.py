@@ -10,6 +10,7 @@ import resource
 from torchgate.errors import ConfigError
 
 NOFILE_WANTED = 65_536  # 20,000 connections per gateway and room for what a model opens
+RESERVED_FILES = 100  # what a process has open besides client connections
 NOFILE_LEAST = 128  # below this even an idle service has no room
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -32,8 +33,8 @@ def raise_open_files() -> str:
             "raise it: ulimit -n 4096, LimitNOFILE= in a systemd unit, --ulimit nofile= for a container",
         )
     if ceiling != resource.RLIM_INFINITY and ceiling < NOFILE_WANTED:
-        return f"{ceiling} open files allowed (hard limit), so at most about {ceiling - 100} connections"
-    return f"{ceiling} open files allowed"
+        return f"{ceiling:,} open files (hard limit), room for {ceiling - RESERVED_FILES:,} connections"
+    return f"{ceiling:,} open files"
 
 
 def resident_bytes(pid: int) -> int:

@@ -43,6 +43,7 @@ async def _serve(
         console.show(
             events.Ready(
                 urls=tuple(one.url for one in bound),
+                pages=tuple(page.path for page in config.listener.pages),
                 metrics_url=metrics_url,
                 pids={child.name: child.pid for child in tree.children},
                 start_s=(time.monotonic_ns() - started_ns) / NS_PER_S,
