@@ -22,7 +22,7 @@ from torchgate.errors import ConfigError, ModelLoadError
 from torchgate.schema.datatypes import Datatype
 from torchgate.schema.target import check_readable, nearest
 from torchgate.worker.call import parameters_of, takes_any
-from torchgate.worker.dtypes import DATATYPE, TORCH_DTYPE, describe
+from torchgate.worker.dtypes import DATATYPE, TORCH_DTYPE
 from torchgate.worker.target import Resolved
 from torchgate.worker.trace import frames_of, message_of, place_of
 
@@ -92,14 +92,8 @@ def find_example(
     example = _named(value, source, names, resolved)
     tensors = dict(example.tensors)
     for name, kind in dtypes.items():
-        if name not in tensors or DATATYPE[tensors[name].dtype] is kind:
-            continue
-        if name not in example.loose:
-            raise ModelLoadError(
-                f"torchgate.model(dtypes=...) says {kind} for {name!r}, {source} has {describe(tensors[name])}",
-                "make them agree",
-            )
-        tensors[name] = tensors[name].to(TORCH_DTYPE[kind])
+        if name in tensors:
+            tensors[name] = tensors[name].to(TORCH_DTYPE[kind])
     return Example(tensors, source, example.loose - set(dtypes))
 
 

@@ -18,9 +18,12 @@ from torchgate.schema.signature import BATCH, Dimension
 from torchgate.worker.call import Call
 from torchgate.worker.program import Program
 
-BOUNDS_BUDGET_S = 0.12
-"""CPU time of this thread for finding how far the dynamic dimensions reach; what isn't known by then
-stays open. Not wall time: replicas that start together on busy cores must find the same bounds."""
+LONGEST_TRY_S = 0.1
+"""A length is not tried when the call is expected to take longer; the model stays open beyond it."""
+
+BOUNDS_LIMIT_S = 2.0
+"""Time after which bounds are left as they are. Far above what is needed, so that replicas that
+start together on busy cores find the same bounds."""
 
 FINDING_LIMIT_S = 5.0
 """Time after which no further dimension is tried; such a model is too slow to be asked more."""
@@ -202,7 +205,7 @@ class _Search:
             found = []
         left = [s for s in slots if not any(s in d.slots for d in found)]
         found += self._grouped(left)
-        deadline = time.thread_time() + BOUNDS_BUDGET_S
+        deadline = time.monotonic() + BOUNDS_LIMIT_S
         for dynamic in found:
             self._bound(dynamic, deadline)
         return found
@@ -257,27 +260,37 @@ class _Search:
         return dynamic.length
 
     def _bound(self, dynamic: _Dynamic, deadline: float) -> None:
-        step = dynamic.step
-        dynamic.minimum = self._bisect(dynamic, dynamic.length, step, deadline)
+        dynamic.minimum = self._bisect(dynamic, dynamic.length, dynamic.step, deadline)
         reached, length, took = dynamic.tried, 2 * dynamic.length, 0.0
-        while length <= LONGEST and time.thread_time() + 4 * took < deadline:
+        while length <= LONGEST and 3 * took < LONGEST_TRY_S and time.monotonic() < deadline:
             if self._elements(dynamic, length) > MOST_ELEMENTS:
                 break
-            started = time.thread_time()
-            if not self._works(dynamic, length):
+            took = self._time(dynamic, length)
+            if took < 0:
                 dynamic.maximum = reached = self._bisect(dynamic, reached, length, deadline)
                 break
-            took = time.thread_time() - started
             reached = max(reached, length)
             length *= 2
         dynamic.tried = reached
+
+    def _time(self, dynamic: _Dynamic, length: int) -> float:
+        """Return how long a call takes, or -1 when it doesn't work."""
+        best = LONGEST_TRY_S
+        for _ in range(3):  # again when it seems slow: a second thread may have been kept waiting
+            started = time.thread_time()  # not wall time: the core may have been taken away
+            if not self._works(dynamic, length):
+                return -1
+            best = min(best, time.thread_time() - started)
+            if 3 * best < LONGEST_TRY_S:
+                break
+        return best
 
     def _bisect(self, dynamic: _Dynamic, good: int, bad: int, deadline: float) -> int:
         """Return the length nearest to ``bad`` that works; ``bad`` itself is tried when it is least."""
         step = dynamic.step
         if bad < good and self._works(dynamic, bad):
             return bad
-        while abs(good - bad) > step and time.thread_time() < deadline:
+        while abs(good - bad) > step and time.monotonic() < deadline:
             middle = (good + bad) // 2 // step * step
             if middle in {good, bad}:
                 break

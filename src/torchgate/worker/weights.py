@@ -251,7 +251,7 @@ def _what_it_is(head: bytes) -> str:
         return "it is an old file of torch.save: name it .pt"
     if head.startswith(b"\x89HDF"):
         return "it is an HDF5 file, as Keras writes"
-    if head.startswith(b"version https://git-lfs"):
+    if head.startswith(b"version https://"):
         return "it is a Git LFS pointer: run `git lfs pull`"
     if head.lstrip()[:1] == b"<":
         return "it is a web page: the download failed"
