@@ -172,7 +172,7 @@ def test_too_many_connections_are_told_so_and_room_is_found_again(tmp_path):
         assert refused.recv(1) == b""
         assert stage.metric("torchgate_connections_refused_total", "too-many-connections") == 1
         full[0].close()
-        wait_for(lambda: len(stage.listener.connections) == 9)
+        wait_for(lambda: len(stage.listener.connections) == 9, 8)
         assert read_answer(stage.connect(GET)).status == 200
 
 

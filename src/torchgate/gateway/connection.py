@@ -430,7 +430,8 @@ class Connection(Transmitter, asyncio.Protocol):
             return
         self._resume_reading()
         self._reader = RequestReader(self._listener.table)  # lets go of what it holds
-        self.linger_until_ns = self._shared.now_ns() + deadlines.LINGER_NS
+        linger_ns = deadlines.REFUSED_LINGER_NS if self._refused else deadlines.LINGER_NS
+        self.linger_until_ns = self._shared.now_ns() + linger_ns
         self._due(self.linger_until_ns)
         transport.write_eof()
 

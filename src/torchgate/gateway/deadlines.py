@@ -23,6 +23,9 @@ RECHECK_NS = NS_PER_S
 LINGER_NS = 5 * NS_PER_S
 """Longest time a connection discards what still comes after its last answer."""
 
+REFUSED_LINGER_NS = NS_PER_S // 2
+"""The same for connections beyond the limit: they hold descriptors of the reserve."""
+
 _TCP_CLOSE = 7  # include/net/tcp_states.h
 
 
