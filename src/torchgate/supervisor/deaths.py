@@ -13,6 +13,7 @@ from torchgate.supervisor.tree import Worker
 MODEL_EXIT_CODE = 3
 GATEWAY_EXIT_CODE = 1
 
+_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"})  # sent, never raised by a fault
 _START_HINTS = {
     ExitCause.OOM_KILL: "give it more memory, fewer replicas, or a smaller model",
     ExitCause.START_TIMEOUT: "allow more time with --start-timeout, or see what its code waits for",
@@ -24,6 +25,11 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
 
     cause: ExitCause
     detail: str
+
+    @property
+    def from_outside(self) -> bool:
+        """Whether somebody else killed it: not the kernel for memory, not we, not its own fault."""
+        return self.cause is ExitCause.SIGNAL and self.detail in _OUTSIDE
 
 
 def explain(child: Child, end: ProcessEnd, oom: OomWatch) -> Death:

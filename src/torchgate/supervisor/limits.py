@@ -46,7 +46,7 @@ def resident_bytes(pid: int) -> int:
 
 
 class OomWatch:
-    """Counts kernel OOM kills in this process's control group (v2 or v1)."""
+    """Counts kernel OOM kills in this process's control group (v2 or v1), or of the machine when it has none."""
 
     def __init__(self, root: pathlib.Path = pathlib.Path("/")) -> None:
         self._file = _oom_file(root)
@@ -87,4 +87,5 @@ def _oom_file(root: pathlib.Path) -> pathlib.Path | None:
         for candidate in candidates:
             if candidate.is_file():
                 return candidate
-    return None
+    machine = root / "proc/vmstat"
+    return machine if machine.is_file() else None

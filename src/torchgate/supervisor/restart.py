@@ -1,7 +1,8 @@
 """When an ended process is started again: backoff and the crash-loop breaker. Decisions only, no I/O.
 
-A process that had been ready comes back almost at once, since its requests wait for it. One that ends before it was
-ready waits longer each time; after `BREAKER_FAILURES` of those in a row the breaker opens: requests are refused at
+A process that had been ready comes back almost at once, since its requests wait for it, and so does one that was
+killed from outside: that says nothing about whether it can start. One that ends by itself before it was ready waits
+longer each time; after `BREAKER_FAILURES` of those in a row the breaker opens: requests are refused at
 once instead of waiting, and a slow retry goes on, so that a mended file or a returned mount is noticed.
 """
 
@@ -41,7 +42,7 @@ class RestartPolicy:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._ready_ns = 0
-        self._deaths = 0  # in service, without STABLE_S in between
+        self._deaths = 0  # in service or from outside, without STABLE_S in between
         self._failed_starts = 0  # in a row
 
     @property
@@ -54,15 +55,19 @@ class RestartPolicy:
         self._ready_ns = self._clock.now_ns()
         self._failed_starts = 0
 
-    def on_death(self) -> Restart:
-        """The process ended, ready or not."""
+    def on_death(self, *, from_outside: bool = False) -> Restart:
+        """The process ended, ready or not.
+
+        Args:
+            from_outside: Somebody killed it; it did not fail.
+        """
         ready_ns, self._ready_ns = self._ready_ns, 0
-        if not ready_ns:
+        if not ready_ns and not from_outside:
             self._failed_starts += 1
             delay_s = min(UNREADY_MAX_S, UNREADY_FIRST_S * 2.0 ** (self._failed_starts - 1))
             return Restart(delay_s=UNREADY_MAX_S if self.broken else delay_s, broken=self.broken)
-        if self._clock.now_ns() - ready_ns >= STABLE_S * NS_PER_S:
+        if ready_ns and self._clock.now_ns() - ready_ns >= STABLE_S * NS_PER_S:
             self._deaths = 0
         self._deaths += 1
         delay_s = min(SERVED_MAX_S, SERVED_FIRST_S * 2.0 ** min(self._deaths - 1, 16))
-        return Restart(delay_s=delay_s, broken=False)
+        return Restart(delay_s=delay_s, broken=self.broken)

@@ -250,7 +250,7 @@ class Service:
     def _replace(self, child: Child, end: ProcessEnd, death: Death, executing: int) -> None:
         if isinstance(child, Worker):
             self._count("torchgate_worker_restarts_total", (child.config.name, death.cause.value))
-            restart = child.policy.on_death()
+            restart = child.policy.on_death(from_outside=death.from_outside)
             self._start_later(child, restart.delay_s)
             self._tell_backoff(child, death, restart)
             self._console.show(
@@ -269,7 +269,7 @@ class Service:
             )
         elif isinstance(child, Gateway):
             self._count("torchgate_gateway_restarts_total", (death.cause.value,))
-            restart = child.policy.on_death()
+            restart = child.policy.on_death(from_outside=death.from_outside)
             self._start_later(child, restart.delay_s)
             self._console.show(
                 events.GatewayLost(

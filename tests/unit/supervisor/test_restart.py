@@ -52,3 +52,10 @@ def test_a_very_long_crash_loop_does_not_overflow():
     for _ in range(3000):
         policy.on_ready()
         assert policy.on_death().delay_s <= 1.0
+
+
+def test_a_start_cut_short_from_outside_is_no_failed_start():
+    policy = RestartPolicy(FakeClock())
+    restarts = [policy.on_death(from_outside=True) for _ in range(10)]
+    assert max(one.delay_s for one in restarts) <= 1.0
+    assert not policy.broken
