@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.export.passes import move_to_device_pass
 
 from torchgate.errors import ModelLoadError
 from torchgate.worker.trace import message_of
@@ -108,6 +107,8 @@ def load_exported(path: Path, device: torch.device) -> Program:
     try:
         program = torch.export.load(str(path))
         if device.type != "cpu":
+            from torch.export.passes import move_to_device_pass
+
             program = move_to_device_pass(program, device)
         module = program.module()
     except Exception as error:  # noqa: BLE001 - torch raises many kinds

@@ -1,7 +1,10 @@
-"""Integer inputs that index a table: their range is the table's size.
+"""Integer inputs that index an embedding: their range is the table's size.
 
-A token id outside an embedding makes the model raise, on CUDA it even poisons the process. One watched
-call shows which inputs are used as indices as they come, and into tables of which size.
+A token id outside an embedding makes the model raise; on CUDA it even poisons the process. One watched
+call shows which inputs reach an embedding as they came. Only ``nn.Embedding`` modules and the embeddings of
+exported programs are watched: modes that see every operator (``TorchDispatchMode``,
+``TorchFunctionMode``) cost up to a second at their first use, for what they import or keep from
+using their fast path.
 """
 
 from __future__ import annotations
@@ -10,15 +13,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch import nn
 
 from torchgate.worker.call import Call
 
-_aten = torch.ops.aten
+Range = tuple[float, float]
 
 
-def index_ranges(call: Call, example: Mapping[str, torch.Tensor]) -> dict[str, tuple[float, float]]:
-    """Return ``(minimum, maximum)`` of each integer input that directly indexes a table.
+def index_ranges(call: Call, example: Mapping[str, torch.Tensor]) -> dict[str, Range]:
+    """Return ``(minimum, maximum)`` of each integer input that directly indexes an embedding.
 
     Args:
         call: The model.
@@ -31,36 +34,42 @@ def index_ranges(call: Call, example: Mapping[str, torch.Tensor]) -> dict[str, t
     }
     if not watched:
         return {}
-    mode = _IndexWatch(watched)
-    with mode:
+    if isinstance(call.module, torch.fx.GraphModule):
+        return _of_graph(call.module, call.inputs)
+    tables = [m for m in call.module.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))]
+    if not tables or isinstance(call.module, torch.jit.ScriptModule):
+        return {}
+    found: dict[str, Range] = {}
+
+    def hook(table: Any, arguments: tuple[torch.Tensor, ...]) -> None:
+        name = watched.get(arguments[0].untyped_storage().data_ptr()) if arguments else None
+        if name is not None:
+            _narrow(found, name, table.num_embeddings)
+
+    handles = [table.register_forward_pre_hook(hook) for table in tables]
+    try:
         call.run(example)
-    return mode.found
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
 
 
-class _IndexWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every operator of one call."""
+def _of_graph(module: torch.fx.GraphModule, inputs: tuple[str, ...]) -> dict[str, Range]:
+    """Read the embeddings off an exported program's graph."""
+    found: dict[str, Range] = {}
+    places = [node for node in module.graph.nodes if node.op == "placeholder"]
+    names = dict(zip(places, inputs, strict=False))
+    for node in module.graph.nodes:
+        if not str(node.target).startswith("aten.embedding.") or len(node.args) < 2:
+            continue
+        weight, index = node.args[0], node.args[1]
+        value = weight.meta.get("val") if isinstance(weight, torch.fx.Node) else None
+        if index in names and isinstance(value, torch.Tensor):
+            _narrow(found, names[index], value.shape[0])
+    return found
 
-    def __init__(self, watched: dict[int, str]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._watched = watched
-        self.found: dict[str, tuple[float, float]] = {}
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        packet = func.overloadpacket
-        if packet is _aten.embedding or packet is _aten._embedding_bag:  # noqa: SLF001
-            self._saw(args[1], 0, args[0].shape[0] - 1)
-        elif packet is _aten.index_select and args[0].dim():
-            self._saw(args[2], 0, args[0].shape[args[1]] - 1)
-        elif packet is _aten.index:
-            for axis, index in enumerate(args[1]):
-                if index is not None and index.dtype is not torch.bool:
-                    size = args[0].shape[axis]
-                    self._saw(index, -size, size - 1)
-        return func(*args, **(kwargs or {}))
-
-    def _saw(self, index: torch.Tensor, low: int, high: int) -> None:
-        name = self._watched.get(index.untyped_storage().data_ptr())
-        if name is None:
-            return
-        floor, top = self.found.get(name, (low, high))
-        self.found[name] = (max(low, floor), min(high, top))
+def _narrow(found: dict[str, Range], name: str, size: int) -> None:
+    low, high = found.get(name, (0, size - 1))
+    found[name] = (low, min(high, size - 1))
