@@ -40,7 +40,7 @@ def json_data(datatype: Datatype, array: Array) -> bytes:
         array = bf16_to_fp32(array)
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
-    return _dumps(array, option=_NUMPY)
+    return _dumps(array if array.ndim else array[()], option=_NUMPY)
 
 
 def _texts(value: Any) -> Any:
@@ -59,12 +59,13 @@ class PlainWriter:
     def __init__(self, signature: Signature) -> None:
         names = {spec.name for spec in signature.outputs}
         self._heads: list[tuple[bytes, TensorSpec]] = []
-        self._labels: list[tuple[bytes, TensorSpec]] = []
+        self._labels: list[tuple[bytes, TensorSpec, Array]] = []
         for i, spec in enumerate(signature.outputs):
             self._heads.append(((b"," if i else b"{") + _dumps(spec.name) + b":", spec))
             label = f"{spec.name}_label"
             if spec.labels and label not in names:
-                self._labels.append((b"," + _dumps(label) + b":", spec))
+                names_array = np.array(spec.labels, np.object_)
+                self._labels.append((b"," + _dumps(label) + b":", spec, names_array))
 
     def write(self, outputs: dict[str, Array], *, single: bool) -> bytes:
         """Return the body for the outputs of one request, row axis included.
@@ -76,25 +77,28 @@ class PlainWriter:
         for head, spec in self._heads:
             array = outputs[spec.name]
             pieces.append(head)
-            pieces.append(json_data(spec.datatype, array[0] if single else array))
-        for head, spec in self._labels:
+            pieces.append(json_data(spec.datatype, one_row(spec, array) if single else array))
+        for head, spec, labels in self._labels:
+            array = outputs[spec.name]
             pieces.append(head)
-            pieces.append(label_json(spec, outputs[spec.name], single=single))
+            pieces.append(label_json(spec, labels, one_row(spec, array) if single else array))
         pieces.append(b"}")
         return b"".join(pieces)
 
 
-def label_json(spec: TensorSpec, array: Array, *, single: bool) -> bytes:
-    """Return the label of the largest element along the last axis, nested as the axes before it."""
-    if single:
-        array = array[0]
+def one_row(spec: TensorSpec, array: Array) -> Array:
+    """Return the only row of an output, as an array even when it is a scalar; as it is when it has no row axis."""
+    return array[0, ...] if spec.has_rows else array
+
+
+def label_json(spec: TensorSpec, labels: Array, array: Array) -> bytes:
+    """Return the label of the largest element along the last axis, nested as the axes before it; null for NaN."""
     if array.ndim == 0 or array.shape[-1] != len(spec.labels):
         return b"null"
     values = bf16_to_fp32(array) if spec.datatype is Datatype.BF16 else array
     best = values.argmax(axis=-1)
     top = values.max(axis=-1)
-    found = np.array(spec.labels, np.object_)[best]
-    if not isinstance(found, np.ndarray):
-        return _dumps(found) if top == top else b"null"  # noqa: PLR0124 - NaN has no label
-    found[np.isnan(top) if spec.datatype.is_float else np.zeros(found.shape, np.bool_)] = None
+    found = np.asarray(labels[best], np.object_)
+    if spec.datatype.is_float:
+        found[np.isnan(top)] = None
     return _dumps(found.tolist())

@@ -15,7 +15,8 @@ from torchgate.worker.codec.ports import ANY_LENGTH, Array, Port, shares_dimensi
 
 MAX_SHOWN_NAMES = 16
 COUNTED_BYTES = 256 * 1024  # smaller JSON bodies are read without counting first
-SPARE_COMMAS = 4096  # commas of a large request that separate no elements
+SPARE_MARKS = 4096  # commas and brackets of a large request that belong to no tensor
+MAX_TENSOR_RANK = 8  # a guess that only matters for the bound on lists
 
 
 class Assembly:
@@ -45,38 +46,46 @@ class Assembly:
         self._shared = shares_dimensions(signature.inputs) or (
             not self.has_rows and sum(BATCH in spec.shape for spec in signature.inputs) > 1
         )
-        self.most_elements = self._count_most(max_rows)
+        self._most_elements = self._count_most(max_rows, skip=0)
+        self._most_lists = self._count_most(max_rows, skip=1)
         self._ranged = any(port.ranged for port in self.ports)
 
-    def _count_most(self, max_rows: int) -> int | None:
-        """Most elements a request can have; None when a dynamic dimension leaves it open."""
+    def _count_most(self, max_rows: int, *, skip: int) -> int | None:
+        """Most elements of a request; with ``skip`` 1, most lists that hold elements. None when that is open."""
         total = 0
         for port in self.ports:
-            count = max_rows if self.has_rows else 1
-            for low, high in port.tail:
+            count = max_rows if self.has_rows and port.rank > skip else 1
+            for _, high in port.tail[: max(0, len(port.tail) - skip)]:
                 if high >= ANY_LENGTH[1]:
                     return None
-                count *= max(low, high)
+                count *= max(high, 1)
             total += count
         return total
 
     def check_text_size(self, body: bytes) -> None:
-        """Refuse a large JSON body with more elements than any good request has, before it is read.
+        """Refuse a large JSON body with more elements or lists than any good request has, before it is read.
 
-        Lists of numbers take ten times the memory of their text; a count of commas is nearly free.
+        Lists of numbers take ten times the memory of their text; counting commas and brackets is nearly free.
 
         Raises:
             RequestError: There are too many.
         """
-        if self.most_elements is None or len(body) < COUNTED_BYTES:
+        if len(body) < COUNTED_BYTES:
             return
-        commas = body.count(b",")
-        if commas > self.most_elements + SPARE_COMMAS:
-            raise RequestError(
-                Cause.TOO_MANY_ROWS,
-                f"The body has about {commas} elements; the model takes at most {self.most_elements} in one "
-                f"request, with all of its {self._max_rows} rows: send several.",
-            )
+        most = self._most_elements
+        if most is not None and body.count(b",") > most + SPARE_MARKS:
+            raise self._too_many(f"{body.count(b',')} elements", most)
+        most = self._most_lists
+        # Each list of elements stands in at most as many lists as there are dimensions.
+        if most is not None and body.count(b"[") > most * MAX_TENSOR_RANK + SPARE_MARKS:
+            raise self._too_many(f"{body.count(b'[')} lists", most)
+
+    def _too_many(self, seen: str, most: int) -> RequestError:
+        return RequestError(
+            Cause.TOO_MANY_ROWS,
+            f"The body has about {seen}; the model takes at most {most} in one request, with all of its "
+            f"{self._max_rows} rows: send several.",
+        )
 
     def check_names(self, given: Iterable[str]) -> None:
         """Check that exactly the model's inputs are there.

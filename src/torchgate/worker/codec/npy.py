@@ -33,7 +33,7 @@ _HEADER = re.compile(
     rb"\{(?:(?:"
     rb"['\"]descr['\"]:['\"](?P<descr>[<>|=]?[a-zA-Z]\d{0,4})['\"]"
     rb"|['\"]fortran_order['\"]:(?P<fortran>True|False)"
-    rb"|['\"]shape['\"]:\((?P<shape>(?:\d{1,19},?){0,64})\)"
+    rb"|['\"]shape['\"]:\((?P<shape>(?:\d{1,19}(?:,\d{1,19}){0,63},?)?)\)"
     rb"),?){3}\}"
 )
 _BLANKS = b" \t\r\n\x00"

@@ -19,7 +19,7 @@ from torchgate.worker.codec.assembly import Assembly
 from torchgate.worker.codec.bytes_tensor import unpack_bytes
 from torchgate.worker.codec.decoded import AnswerForm, Decoded
 from torchgate.worker.codec.elements import array_from_leaves, flatten
-from torchgate.worker.codec.jsontext import read_json, refuse_duplicates
+from torchgate.worker.codec.jsontext import kind_of, read_json, refuse_duplicates
 from torchgate.worker.codec.oip_message import (
     SHARED_MEMORY,
     OipInput,
@@ -141,7 +141,9 @@ class OipReader:
                     f"Input {port.name!r} has the impossible size {show_shape([size])[1:-1]} in its shape.",
                     show_shape(shape),
                 )
-        return tuple(shape)
+        sizes = tuple(shape)
+        port.check_shape(sizes)
+        return sizes
 
     def _binary_size(self, port: Port, tensor: OipInput) -> int | None:
         parameters = tensor.parameters
@@ -203,6 +205,12 @@ class OipReader:
             return array
         given, leaves = flatten(port, read_json(bytes(raw)))
         count = _product(shape)
+        if not given and shape:
+            raise port.error(
+                f"The data of input {port.name!r} is {kind_of(leaves[0])}, not a list.",
+                kind_of(leaves[0]),
+                "send a list of the elements in row-major order, or nested as the shape says",
+            )
         if count != len(leaves):
             raise self._count_error(port, shape, count, len(leaves))
         if len(given) != 1 and given != shape:

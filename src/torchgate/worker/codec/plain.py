@@ -66,7 +66,12 @@ class PlainReader:
             for port, field in zip(self._ports, self._fields, strict=True)
         )
         # BYTES has no fast path: quotes can't be told from those of keys, and each element needs a conversion.
-        self._typed = all(port.datatype is not Datatype.BYTES for port in self._ports)
+        self._typed = all(
+            port.datatype is not Datatype.BYTES
+            and port.name.isprintable()
+            and not {*'\\"'} & {*port.name}
+            for port in self._ports
+        )
         self._object = {
             False: self._object_decoder(single=False),
             True: self._object_decoder(single=True),
@@ -149,15 +154,18 @@ class PlainReader:
     def _read_slowly(self, body: bytes) -> list[Array]:
         value = read_json(body)
         if isinstance(value, dict):
-            if body.count(b'"') != self._quotes:
-                refuse_duplicates(body)
             self._assembly.check_names(value)
             values = [value[port.name] for port in self._ports]
         elif self._only is not None:
             values = [value]
         else:
             raise self._not_an_object(value)
-        return [array_from_json(port, item) for port, item in zip(self._ports, values, strict=True)]
+        arrays = [
+            array_from_json(port, item) for port, item in zip(self._ports, values, strict=True)
+        ]
+        if isinstance(value, dict) and body.count(b'"') != self._quotes:
+            refuse_duplicates(body)  # last, for it costs most: nothing else is wrong
+        return arrays
 
     def _not_an_object(self, value: Any) -> RequestError:
         names = ", ".join(port.name for port in self._ports[:8])

@@ -188,6 +188,19 @@ class Port:
             cause, detail, input=self.name, expected=self.expected, got=got, hint=hint
         )
 
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Check a whole shape, row axis included when the model has one.
+
+        Raises:
+            TensorError: It doesn't fit; `shape_error` says why.
+        """
+        if self.has_rows:
+            if len(shape) == self.rank and shape[0] and self.check_tail(shape[1:]):
+                return
+        elif self.check_tail(shape):
+            return
+        raise self.shape_error(shape)
+
     def check_tail(self, tail: tuple[int, ...]) -> bool:
         """Return whether sizes after the row axis fit. A dynamic dimension has at least one element."""
         if self.static is not None:
