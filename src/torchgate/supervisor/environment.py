@@ -12,7 +12,11 @@ from torchgate.supervisor.strays import MARK
 _ALWAYS = {
     "PYTHONUNBUFFERED": "1",  # a print just before a crash must not be lost
     "MALLOC_ARENA_MAX": "4",  # glibc makes 8 x cores otherwise; each keeps its own free pages
-    "MALLOC_TRIM_THRESHOLD_": "134217728",  # give the heap's top back beyond 128 MiB; fixes the adaptive drift
+    # Activations of a call are freed at its end and wanted again by the next. With either of these set alone, or none,
+    # glibc maps and unmaps them each time: page faults then cost as much as the model (MobileNetV2: 57 ms
+    # a row instead of 18). What an idle worker keeps is given back by malloc_trim (`torchgate.worker.resident`).
+    "MALLOC_MMAP_THRESHOLD_": str(256 * 1024 * 1024),
+    "MALLOC_TRIM_THRESHOLD_": str(1024 * 1024 * 1024),
     "TOKENIZERS_PARALLELISM": "false",  # its thread pool would compete with the intra-op threads
     "OMP_WAIT_POLICY": "PASSIVE",  # idle OpenMP threads sleep instead of spinning on shared cores
     # oneDNN keeps a compiled primitive per shape; with a dynamic dimension that grows with each new length.
