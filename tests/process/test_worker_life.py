@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.models import puppet
@@ -166,18 +165,16 @@ def test_a_full_queue_and_a_hopeless_deadline_are_refused_at_once(start: Start) 
 
 def test_a_gateway_that_does_not_read_is_not_read_from(start: Start) -> None:
     """Answers beyond a bound stay in the sender's socket as unread questions; all come when it reads again."""
-    worker = start(max_batch=64)
+    worker = start()
     worker.wait_ready()
-    rows = [[0.123456789 * n, 0.987654321, 1e-7] for n in range(64)]
-    body = msgspec.json.encode({"x": rows})
     other = worker.attach()
     other.wait_ready()
     worker.gateway.sock.settimeout(1.0)
     ids: list[int] = []
     with contextlib.suppress(TimeoutError):
-        for _ in range(5_000):
-            ids += worker.gateway.send_many([body] * 4)
-    assert len(ids) < 20_000
+        for _ in range(1_000):
+            ids += worker.gateway.send_many([b"{"] * 100)
+    assert len(ids) < 100_000
     assert other.ask(row(1.0)).status == 200  # the others don't notice
     rss_kb = int(
         next(
@@ -186,9 +183,9 @@ def test_a_gateway_that_does_not_read_is_not_read_from(start: Start) -> None:
             if line.startswith("VmRSS")
         ).split()[1]
     )
-    assert rss_kb < 1_500_000
+    assert rss_kb < 600_000
     worker.gateway.wait(ids)
-    assert {worker.gateway.answers[id_].status for id_ in ids} <= {200, 503}
+    assert {worker.gateway.answers[id_].status for id_ in ids} == {400}
 
 
 def test_it_is_not_for_people() -> None:

@@ -170,11 +170,15 @@ def test_status_tells_ready_and_load(worker: WorkerProcess) -> None:
     worker.gateway.statuses.clear()
     ids = worker.gateway.send_many([row(1.0)] * 5)
     worker.gateway.ping()
-    worker.gateway.receive()
-    last = worker.gateway.statuses[-1]
-    assert last.flags & READY
-    status = msgspec.msgpack.decode(last.meta, type=StatusMeta)
-    assert status.queued_rows == 5
+    queued = 0
+    while queued < 5:
+        worker.gateway.receive()
+        last = worker.gateway.statuses[-1]
+        assert last.flags & READY
+        status = msgspec.msgpack.decode(last.meta, type=StatusMeta)
+        queued = max(queued, status.queued_rows)
+        assert worker.gateway.answers.keys().isdisjoint(ids)
+    assert queued == 5
     assert status.in_flight >= 5
     assert status.rss_bytes > 50_000_000
     worker.gateway.wait(ids)

@@ -201,11 +201,13 @@ class WorkerProcess:
         """Wait for a control message of one of these kinds; the others are kept in `messages`."""
         end = time.monotonic() + START_S
         while time.monotonic() < end:
+            code = self.process.poll()  # before what it said last is read
             self.poll_control()
             for message in self.messages:
                 if isinstance(message, kinds):
                     self.messages.remove(message)
                     return message
+            assert code is None, f"the worker exited with {code}: {self.close()}"
             time.sleep(0.01)
         raise AssertionError(f"no {kinds} in {self.messages}")
 

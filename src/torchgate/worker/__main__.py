@@ -67,17 +67,24 @@ def _guarded(body: Callable[[], None], crashed: Callable[[BaseException], None])
 def _load_and_compute(
     loop: IoLoop, log: WorkerLog, crashed: Callable[[BaseException], None]
 ) -> None:
-    from torchgate.worker.start import bring_up  # imports torch: at once, before any order
-
+    try:
+        from torchgate.worker.start import bring_up  # imports torch: at once, before any order
+    except ImportError as error:
+        _fail(loop, ModelImportError(f"PyTorch can't be imported: {error}", "reinstall torch"))
+        return
     order = loop.orders.get()
     try:
         compute, loaded = bring_up(order, loop, log, crashed)
     except ModelLoadError as error:
-        loop.post(Failed(failure_of(error), error.exit_code))
-        threading.Event().wait()  # the I/O thread ends the process when the message is out
+        _fail(loop, error)
         return
     loop.post(loaded)
     compute.run_forever()
+
+
+def _fail(loop: IoLoop, error: ModelLoadError) -> None:
+    loop.post(Failed(failure_of(error), error.exit_code))
+    threading.Event().wait()  # the I/O thread ends the process when the message is out
 
 
 def failure_of(error: ModelLoadError) -> ModelFailed:

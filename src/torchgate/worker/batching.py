@@ -62,6 +62,7 @@ class Batch:
         table: Measured times of this work class.
         started_ns: When it was taken.
         executions: Filled by the runner: every successful call.
+        output_bytes: Filled by the runner: size of all outputs.
         out_of_memory_rows: Filled by the runner: rows of the smallest call that ran out of memory; 0 for none.
         outputs_do_not_follow: Filled by the runner: how outputs of merged rows had another number of rows; or empty.
     """
@@ -71,6 +72,7 @@ class Batch:
         "executions",
         "expected_us",
         "out_of_memory_rows",
+        "output_bytes",
         "outputs_do_not_follow",
         "requests",
         "rows",
@@ -94,6 +96,7 @@ class Batch:
         self.started_ns = started_ns
         self.executions: list[Execution] = []
         self.out_of_memory_rows = 0
+        self.output_bytes = 0
         self.outputs_do_not_follow = ""
 
 

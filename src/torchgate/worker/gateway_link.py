@@ -12,11 +12,12 @@ import socket
 
 from torchgate.link.arena import ArenaReader
 from torchgate.link.control import LinkClosed
-from torchgate.wire.frames import Frame, FrameReader, FrameType, pack_header
+from torchgate.wire.frames import HEADER_SIZE, Frame, FrameReader, FrameType, pack_header
 from torchgate.worker.request import Request
 
 _READ_ROUNDS = 4  # reads per turn from one link, so that no gateway starves another
 _JOIN_BYTES = 256 * 1024  # up to here one copy and one send is cheaper than a vector of many pieces
+_COPY_BYTES = 16 * 1024  # a body up to here is copied behind its header
 _MAX_PIECES = 512  # per sendmsg; IOV_MAX is 1024
 _STOP_READING_BYTES = 8 * 1024 * 1024
 _READ_AGAIN_BYTES = 2 * 1024 * 1024
@@ -87,15 +88,17 @@ class GatewayLink:
         flags: int = 0,
     ) -> None:
         """Keep a frame for the next `flush`."""
-        size = 0
-        for piece in pieces:
-            size += len(piece) if type(piece) is bytes else memoryview(piece).nbytes
-        out = self._out
-        out.append(pack_header(type_, flags, 0, len(meta), size, id_, clock) + meta)
-        out.extend(
-            [piece for piece in pieces if piece]
-        )  # an empty piece would look like a full socket
-        self.out_bytes += 32 + len(meta) + size
+        if len(pieces) == 1 and len(pieces[0]) <= _COPY_BYTES and type(pieces[0]) is bytes:
+            body = pieces[0]  # the common case: one short piece, one buffer
+            data = pack_header(type_, flags, 0, len(meta), len(body), id_, clock) + meta + body
+            self._out.append(data)
+            self.out_bytes += len(data)
+            return
+        size = sum([memoryview(piece).nbytes for piece in pieces])
+        self._out.append(pack_header(type_, flags, 0, len(meta), size, id_, clock) + meta)
+        # An empty piece would look like a full socket.
+        self._out.extend([piece for piece in pieces if len(piece)])
+        self.out_bytes += HEADER_SIZE + len(meta) + size
 
     def flush(self) -> None:
         """Send what is kept, as far as the socket takes it.

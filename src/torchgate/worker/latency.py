@@ -9,7 +9,12 @@ from __future__ import annotations
 
 _BUCKETS = 14  # powers of two of rows, up to 8192
 _ALPHA = 0.2  # weight of a new sample once a bucket has five
-_CLIP = 4.0  # one sample moves an average as if it were at most this many times as slow
+_CLIP = (
+    1.5  # a sample counts as at most this many times the average: most slow calls were preempted
+)
+_SHIFT_SAMPLES = (
+    4  # so many slow samples in a row are believed: the least of them is the new average
+)
 _MIN_SAMPLES = 3  # a size is not judged slow on fewer: the first calls of a size pay for its set-up
 _SLACK = 1.05  # a larger call is worth it when its rows cost at most 5 % more
 _CALL_OVERHEAD_US = 50.0  # what a call costs around the model: loop turn, assembly, sockets
@@ -17,19 +22,28 @@ _RETRY_EVERY = 64  # every so many calls at the cap, the next larger size is mea
 _INLINE_ENTER_US = 700.0
 _INLINE_LEAVE_US = 1300.0
 _INLINE_BAN_US = 50_000.0  # an inline call this slow (not just preempted): none for a while
-_INLINE_BAN_CALLS = 300
+_INLINE_BAN_CALLS = 100
+_FLOOR_DRIFT = 1.02  # how fast the least recent time is forgotten, per call
+_JUDGE_EVERY = 8  # calls of a well-known size between looks at the whole table
 
 
 class LatencyTable:
-    """Execute times of one work class."""
+    """Execute times of one work class.
+
+    Averages are robust: on a busy machine a call of 30 µs now and then takes milliseconds because its
+    thread was preempted, which says nothing about the model.
+    """
 
     __slots__ = (
         "_cap",
         "_capped_calls",
         "_count",
+        "_floor_us",
         "_inline",
         "_inline_ban",
+        "_least_slow_us",
         "_rows",
+        "_slow",
         "_us",
         "ceiling",
         "last_ns",
@@ -41,6 +55,9 @@ class LatencyTable:
         self._us = [0.0] * _BUCKETS
         self._rows = [0.0] * _BUCKETS
         self._count = [0] * _BUCKETS
+        self._floor_us = [0.0] * _BUCKETS  # least recent time
+        self._slow = [0] * _BUCKETS  # clipped samples in a row
+        self._least_slow_us = [0.0] * _BUCKETS  # the least of those
         self._cap = 1
         self._capped_calls = 0
         self._inline = False
@@ -60,15 +77,22 @@ class LatencyTable:
         index = min((rows - 1).bit_length(), _BUCKETS - 1)
         count = self._count[index] = self._count[index] + 1
         if count == 1:
-            self._us[index], self._rows[index] = us, float(rows)
+            self._us[index], self._rows[index], self._floor_us[index] = us, float(rows), us
         else:
+            self._floor_us[index] = min(us, self._floor_us[index] * _FLOOR_DRIFT)
             weight = max(_ALPHA, 1.0 / count)
-            self._us[index] += weight * (min(us, _CLIP * self._us[index]) - self._us[index])
             self._rows[index] += weight * (rows - self._rows[index])
-        if self._inline and us > _INLINE_BAN_US:
+            clip_us = _CLIP * self._us[index]
+            if us <= clip_us:
+                self._slow[index] = 0
+                self._us[index] += weight * (us - self._us[index])
+            else:
+                self._record_slow(index, us, weight * (clip_us - self._us[index]))
+        if us > _INLINE_BAN_US:
             self._inline, self._inline_ban = False, _INLINE_BAN_CALLS
         self.last_ns = now_ns
-        self._judge()
+        if count <= _JUDGE_EVERY or not count % _JUDGE_EVERY:
+            self._judge()
 
     def predict_us(self, rows: int) -> float:
         """Return the expected time of a call, 0 when nothing was measured.
@@ -100,15 +124,29 @@ class LatencyTable:
                 return cap * 2
         return cap
 
-    def runs_inline(self, expected_us: float) -> bool:
-        """Say whether a call is so short that handing it to another thread would cost more; with hysteresis."""
-        if expected_us <= 0.0:
+    def runs_inline(self, rows: int) -> bool:
+        """Say whether a call is so short that handing it to another thread would cost more.
+
+        Judged by the least recent time of that size, not the mean: on a busy machine a thread that is preempted
+        in the middle of a call would be just as late on another thread. With hysteresis.
+        """
+        floor_us = self._floor_us[min((rows - 1).bit_length(), _BUCKETS - 1)]
+        if not floor_us:
             return False
         if self._inline_ban:
             self._inline_ban -= 1
             return False
-        self._inline = expected_us < (_INLINE_LEAVE_US if self._inline else _INLINE_ENTER_US)
+        self._inline = floor_us < (_INLINE_LEAVE_US if self._inline else _INLINE_ENTER_US)
         return self._inline
+
+    def _record_slow(self, index: int, us: float, step_us: float) -> None:
+        slow = self._slow[index] = self._slow[index] + 1
+        self._least_slow_us[index] = min(us, self._least_slow_us[index]) if slow > 1 else us
+        if slow >= _SHIFT_SAMPLES:
+            self._slow[index] = 0
+            self._us[index] = self._least_slow_us[index]
+        else:
+            self._us[index] += step_us
 
     def _judge(self) -> None:
         sizes = [at for at in range(_BUCKETS) if self._count[at]]

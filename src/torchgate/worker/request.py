@@ -76,6 +76,7 @@ class Request:
         "request_id",
         "rows",
         "stage",
+        "user_code",
     )
 
     def __init__(
@@ -98,6 +99,7 @@ class Request:
         self.body: bytes | memoryview = b""
         self.stage = Stage.DECODING
         self.cancelled = False
+        self.user_code = False  # decode or encode may run the user's code
         self.rows = 0
         self.bytes = 0
         self.cost_us = 0.0

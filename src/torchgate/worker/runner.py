@@ -168,6 +168,7 @@ class Runner:
             self._activity.leave(lane)
         execution = Execution(rows, (time.monotonic_ns() - began_ns) / NS_PER_US)
         batch.executions.append(execution)
+        batch.output_bytes += sum([output.array.nbytes for output in outputs.values()])
         self._metrics.called(execution)
         return outputs
 

@@ -152,7 +152,7 @@ class Serving:
         if batch is None:
             return False
         self._observe_queue(batch)
-        if not batch.table.runs_inline(batch.expected_us):
+        if not batch.table.runs_inline(batch.rows):
             self._compute.submit(batch)
             return False
         self.running_inline = True
@@ -166,8 +166,13 @@ class Serving:
     def batch_done(self, batch: Batch) -> None:
         """Answer the requests of a finished batch."""
         self._batcher.finished(batch, time.monotonic_ns())
+        large = batch.output_bytes > _INLINE_JSON_BYTES
+        began_ns = time.monotonic_ns()
+        encoded = self._encoded
         for request in batch.requests:
-            self._ran(request)
+            self._ran(request, large=large)
+        if self._encoded > encoded:
+            self._encode_ns += time.monotonic_ns() - began_ns
         if batch.out_of_memory_rows:
             self._notify(
                 WorkerNotice(
@@ -258,6 +263,7 @@ class Serving:
         if frame.id in link.requests:
             raise ProtocolError(Cause.WORKER_PROTOCOL, f"request {frame.id:#x} was sent twice")
         request.body = self._body(link, frame)
+        request.user_code = route.user_code
         link.requests[frame.id] = request
         self.in_flight += 1
         if self.in_flight > _MAX_IN_FLIGHT:
@@ -328,28 +334,20 @@ class Serving:
             self._metrics.add(self._metrics.cancelled_rows, request.rows)
             self._answer_gone(request)
 
-    def _ran(self, request: Request) -> None:
+    def _ran(self, request: Request, *, large: bool) -> None:
         if request.cancelled:
             self._answer_gone(request)
         elif request.error is not None:
             self._answer_error(request, request.error)
         elif request.outputs is None or request.decoded is None:
             self._answer_error(request, RequestError(Cause.INTERNAL, "The model gave no answer."))
-        elif self._routes_off_thread(request):
+        elif request.user_code or (large and _output_bytes(request) > _INLINE_JSON_BYTES):
             request.advance(Stage.ENCODING)
             self._pool.submit(self._encode_off_thread, request)
         else:
-            began_ns = time.monotonic_ns()
             self._encode(request)
-            self._encode_ns += time.monotonic_ns() - began_ns
-            self._encoded += 1
+            self._encoded += 1  # its time is taken for the whole batch
             self._answer_encoded(request)
-
-    def _routes_off_thread(self, request: Request) -> bool:
-        if self._codec.runs_user_code(request.meta):
-            return True
-        outputs = request.outputs or {}
-        return sum([array.nbytes for array in outputs.values()]) > _INLINE_JSON_BYTES
 
     def _encode(self, request: Request) -> None:
         try:
@@ -434,3 +432,8 @@ class Serving:
         if ceiling != self._ceiling:
             self._ceiling = ceiling
             self._metrics.values[self._metrics.ceiling_rows] = ceiling
+
+
+def _output_bytes(request: Request) -> int:
+    outputs = request.outputs or {}
+    return sum(array.nbytes for array in outputs.values())

@@ -27,10 +27,24 @@ def test_an_unmeasured_size_takes_the_next_larger_or_is_scaled_up() -> None:
 
 
 def test_one_outlier_moves_the_average_little() -> None:
-    """A preempted call looks a hundred times as slow; it counts as four times."""
+    """A preempted call looks a hundred times as slow; it counts as half as slow again."""
     times = table({4: 100.0}, times=10)
-    times.record(4, 10_000.0)
-    assert times.predict_us(4) < 170.0
+    for _ in range(100):  # every third call is preempted
+        times.record(4, 10_000.0)
+        times.record(4, 100.0)
+        times.record(4, 100.0)
+    assert times.predict_us(4) < 130.0
+
+
+def test_a_lasting_change_is_believed_after_four_calls() -> None:
+    """Slower: the least of four in a row. Faster: at once, by and by."""
+    times = table({4: 100.0}, times=10)
+    for us in (900.0, 1_100.0, 800.0, 1_000.0):
+        times.record(4, us)
+    assert times.predict_us(4) == 800.0
+    for _ in range(20):
+        times.record(4, 100.0)
+    assert times.predict_us(4) < 110.0
 
 
 def test_a_size_is_not_judged_on_its_first_calls() -> None:
@@ -51,21 +65,30 @@ def test_a_capped_size_is_tried_again_now_and_then() -> None:
 
 def test_small_calls_run_inline_with_hysteresis() -> None:
     """Around the threshold the choice does not flap."""
-    times = table({1: 500.0})
-    assert times.runs_inline(500.0)
-    assert times.runs_inline(1_000.0)
-    assert not times.runs_inline(1_500.0)
-    assert not times.runs_inline(1_000.0)
-    assert not times.runs_inline(0.0)  # unmeasured
+    times = table({1: 500.0, 2: 1_000.0, 4: 1_500.0})
+    assert times.runs_inline(1)
+    assert times.runs_inline(2)
+    assert not times.runs_inline(4)
+    assert not times.runs_inline(2)
+    assert not times.runs_inline(64)  # unmeasured
+
+
+def test_preempted_calls_do_not_end_inlining() -> None:
+    """Most calls of a short model look slow on a busy machine; it is still short."""
+    times = table({1: 30.0})
+    for _ in range(20):
+        for us in (4_000.0, 4_000.0, 4_000.0, 4_000.0, 4_000.0, 30.0):
+            times.record(1, us)
+    assert times.runs_inline(1)
 
 
 def test_an_inline_call_that_hung_bans_inlining_for_a_while() -> None:
     """The I/O thread was held once; not again soon."""
     times = table({1: 100.0})
-    assert times.runs_inline(100.0)
+    assert times.runs_inline(1)
     times.record(1, 200_000.0)
-    assert not times.runs_inline(times.predict_us(1))
-    assert any(times.runs_inline(100.0) for _ in range(400))
+    assert not times.runs_inline(1)
+    assert any(times.runs_inline(1) for _ in range(200))
 
 
 def test_work_classes_do_not_mix() -> None:
