@@ -330,8 +330,7 @@ class Gateway:
         self._advance(GatewayState.DRAINING)
         self._drain_deadline_ns = deadline_ns
         self._parts.shared.draining = True
-        self._stop_accepting()
-        self._drain_on(self._clock.now_ns())
+        self._stop_accepting()  # the next tick looks how far it is
 
     def _stop_accepting(self) -> None:
         for server in self._servers:

@@ -6,8 +6,6 @@ import threading
 import time
 from types import SimpleNamespace
 
-import pytest
-
 from torchgate.observe import logs
 from torchgate.observe.logs import AccessLog
 
@@ -48,7 +46,6 @@ def test_a_moved_file_is_opened_anew(tmp_path, monkeypatch):
     assert b"id-2" not in (tmp_path / "access.log.1").read_bytes()
 
 
-@pytest.mark.pain("N02")
 def test_a_writer_that_is_stuck_costs_lines_and_never_the_caller(tmp_path, monkeypatch):
     monkeypatch.setattr(logs, "MAX_WAITING_LINES", 100)
     stuck = threading.Event()
@@ -74,7 +71,6 @@ def test_a_writer_that_is_stuck_costs_lines_and_never_the_caller(tmp_path, monke
     assert len(file.read_bytes().splitlines()) == 100
 
 
-@pytest.mark.pain("N02")
 def test_a_full_disk_is_said_once_and_the_lines_come_out_whole_when_there_is_room(
     tmp_path, monkeypatch
 ):

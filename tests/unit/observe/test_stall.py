@@ -3,8 +3,6 @@
 import threading
 import time
 
-import pytest
-
 from torchgate.clock import FakeClock, SystemClock
 from torchgate.observe.stall import LoopLag, StallWatch
 
@@ -13,7 +11,6 @@ def hold_the_loop_for(seconds):
     time.sleep(seconds)
 
 
-@pytest.mark.pain("N01")
 def test_a_stall_is_counted_once_and_the_code_that_held_the_loop_is_named():
     counted, reports = [], []
     watch = StallWatch(SystemClock(), 0.01, lambda: counted.append(1), reports.append)
