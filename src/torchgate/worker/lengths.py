@@ -18,7 +18,7 @@ from torchgate.schema.signature import BATCH, Dimension
 from torchgate.worker.call import Call
 from torchgate.worker.program import Program
 
-LONGEST_TRY_S = 0.1
+LONGEST_TRY_S = 0.05
 """A length is not tried when the call is expected to take longer; the model stays open beyond it."""
 
 BOUNDS_LIMIT_S = 2.0
@@ -51,6 +51,7 @@ class _Dynamic:
 
     slots: tuple[Slot, ...]
     length: int
+    varied: int  # another length that works
     step: int  # lengths length + k * step are accepted, as far as tried
     name: str = ""
     minimum: int = 1
@@ -77,6 +78,7 @@ class Shapes:
 def find_shapes(
     call: Call,
     example: Mapping[str, torch.Tensor],
+    outputs: Mapping[str, torch.Tensor],
     *,
     has_rows: bool,
     fixed: Iterable[str] = (),
@@ -86,25 +88,26 @@ def find_shapes(
     Args:
         call: The model.
         example: One row (with the row dimension), or the whole example when there are no rows.
+        outputs: The model's answer to it.
         has_rows: Whether the leading dimension of every input and output counts rows.
         fixed: Inputs whose shape is declared, so that nothing is tried with them.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a model says about lengths that nobody sent
-        search = _Search(call, dict(example), first_axis=1 if has_rows else 0)
+        search = _Search(call, example, outputs, first_axis=1 if has_rows else 0)
         found = search.find(frozenset(fixed))
     _name(found, {name: tensor.dim() for name, tensor in example.items()}, has_rows=has_rows)
     inputs = {name: _shape(tensor, has_rows) for name, tensor in example.items()}
-    outputs = {name: _shape(tensor, has_rows) for name, tensor in search.base.items()}
+    answers = {name: _shape(tensor, has_rows) for name, tensor in outputs.items()}
     for dynamic in found:
         for slot in dynamic.slots:
             inputs[slot.input][slot.axis] = dynamic.name
         for slot, equal in dynamic.outputs.items():
             name = dynamic.name if equal else f"{slot.input}_dim{slot.axis}"
-            outputs[slot.input][slot.axis] = name
+            answers[slot.input][slot.axis] = name
     return Shapes(
         inputs={name: tuple(shape) for name, shape in inputs.items()},
-        outputs={name: tuple(shape) for name, shape in outputs.items()},
+        outputs={name: tuple(shape) for name, shape in answers.items()},
         dimensions=tuple(
             Dimension(
                 name=d.name, minimum=d.minimum, maximum=d.maximum, multiple=d.step, tried=d.tried
@@ -141,7 +144,7 @@ def shapes_of_program(
                 if other == size
             )
             low, high = (program.bounds or {}).get(size, (1, 0))
-            found.append((size, _Dynamic(slots, 0, 1, minimum=max(low, 1), maximum=high)))
+            found.append((size, _Dynamic(slots, 0, 0, 1, minimum=max(low, 1), maximum=high)))
     dynamics = [dynamic for _, dynamic in found]
     _name(dynamics, {name: len(shape) for name, shape in inputs.items()}, has_rows=has_rows)
     symbols.update({symbol: dynamic.name for symbol, dynamic in found})
@@ -184,13 +187,19 @@ def _shape(tensor: torch.Tensor, has_rows: bool) -> list[int | str]:  # noqa: FB
 class _Search:
     """The calls with other lengths."""
 
-    def __init__(self, call: Call, example: dict[str, torch.Tensor], first_axis: int) -> None:
+    def __init__(
+        self,
+        call: Call,
+        example: Mapping[str, torch.Tensor],
+        outputs: Mapping[str, torch.Tensor],
+        first_axis: int,
+    ) -> None:
         self._call = call
         self._example = example
+        self._base = outputs
         self._first_axis = first_axis
         self._started = time.monotonic()
-        self.base = call.run(example)
-        self._finite = {name: _all_finite(tensor) for name, tensor in self.base.items()}
+        self._finite = {name: _all_finite(tensor) for name, tensor in self._base.items()}
 
     def find(self, fixed: frozenset[str]) -> list[_Dynamic]:
         slots = [
@@ -230,9 +239,9 @@ class _Search:
         return found
 
     def _all_together(self, found: list[_Dynamic]) -> bool:
-        """Whether all vary at once, each by another amount; if not, they depend on each other."""
+        """Whether all vary at once, each to another length; if not, they depend on each other."""
         lengths = {
-            slot: dynamic.length + dynamic.step * (place + 1)
+            slot: dynamic.varied + dynamic.step * place
             for place, dynamic in enumerate(found)
             for slot in dynamic.slots
         }
@@ -242,13 +251,16 @@ class _Search:
         if time.monotonic() - self._started > FINDING_LIMIT_S:
             return None
         length = self._size(slots[0])
-        for more in (length + 1, 2 * length):
-            outputs = self._try(dict.fromkeys(slots, more))
+        # About half of it first: that is cheap, and below any bound. Odd, and never 1, which
+        # broadcasts; then one more, for what can't be shorter; then twice, for what needs multiples.
+        tried = (length // 2 | 1, length + 1, 2 * length)
+        for other in tried if length > 3 else tried[1:]:
+            outputs = self._try(dict.fromkeys(slots, other))
             if outputs is not None:
-                dynamic = _Dynamic(slots, length, 1 if more == length + 1 else length)
-                dynamic.tried = more
-                self._note(dynamic, more, outputs)
-                if more != length + 1:
+                step = length if other == 2 * length else 1
+                dynamic = _Dynamic(slots, length, other, step, tried=max(length, other))
+                self._note(dynamic, other, outputs)
+                if step > 1:
                     dynamic.step = self._step(dynamic)
                 return dynamic
         return None
@@ -310,7 +322,7 @@ class _Search:
     def _note(self, dynamic: _Dynamic, length: int, outputs: dict[str, torch.Tensor]) -> None:
         for name, tensor in outputs.items():
             for axis in range(self._first_axis, tensor.dim()):
-                before, now = self.base[name].shape[axis], tensor.shape[axis]
+                before, now = self._base[name].shape[axis], tensor.shape[axis]
                 slot = Slot(name, axis)
                 if before != now:
                     follows = before == dynamic.length and now == length
@@ -325,10 +337,10 @@ class _Search:
             outputs = self._call.run(inputs)
         except Exception:  # noqa: BLE001 - a refusal is the answer that was asked for
             return None
-        if set(outputs) != set(self.base):
+        if set(outputs) != set(self._base):
             return None
         for name, tensor in outputs.items():
-            base = self.base[name]
+            base = self._base[name]
             if tensor.dim() != base.dim() or (base.numel() and not tensor.numel()):
                 return None
             if self._first_axis and tensor.shape[0] != base.shape[0]:

@@ -26,7 +26,6 @@ from torchgate.worker.lengths import find_shapes, rows_of_program, shapes_of_pro
 from torchgate.worker.probe import Reading, read
 from torchgate.worker.program import Program
 from torchgate.worker.ranges import index_ranges
-from torchgate.worker.rows import copy_of
 from torchgate.worker.target import Resolved, resolve
 from torchgate.worker.trace import message_of
 from torchgate.worker.warm import measure
@@ -102,7 +101,7 @@ def load(config: ModelConfig, work_dir: str, progress: Progress) -> LoadedModel:
         device=device,
         declaration=resolved.declaration,
         example=reading.example,
-        batch_us=measure(call, reading.example, max_rows, _waiter(device)),
+        batch_us=measure(call, reading, max_rows, _waiter(device)),
         call=call,
     )
 
@@ -133,15 +132,15 @@ def _probe(
     # What forward takes as *args has no name of its own; the example gave it one.
     names += tuple(name for name in example.tensors if name not in names)
     call = _call(resolved, names, tuple(example.tensors))
-    reading = read(call, example, device)
-    outputs = copy_of(call.run(reading.example))
+    reading = read(call, example, device, _waiter(device))
+    outputs = reading.outputs
     program = resolved.program
     if program is not None and program.inputs is not None:
         shapes = shapes_of_program(program, names, outputs, has_rows=reading.has_rows)
     else:
         declared = names if declaration and ONLY in declaration.shapes else ()
         fixed = (*declared, *(declaration.shapes if declaration else ()))
-        shapes = find_shapes(call, reading.example, has_rows=reading.has_rows, fixed=fixed)
+        shapes = find_shapes(call, reading.example, outputs, has_rows=reading.has_rows, fixed=fixed)
     max_rows, notes = _max_rows(config.max_batch, reading, outputs, program)
     return (
         call,

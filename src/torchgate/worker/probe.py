@@ -7,7 +7,7 @@ is served with the example's own shape.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +15,7 @@ import torch
 from torchgate.worker.call import Call
 from torchgate.worker.diagnose import example_failed
 from torchgate.worker.example import Example
-from torchgate.worker.rows import PROBE_ROWS, RowFacts, copy_of, examine, fabricate, pick
+from torchgate.worker.rows import PROBE_ROWS, RowFacts, copy_of, examine, fabricate
 from torchgate.worker.trace import message_of
 
 _THREE_FAIL = "three rows fail"
@@ -27,44 +27,56 @@ class Reading:
 
     Attributes:
         example: One row (with the row dimension), or the whole example when there are no rows.
+        outputs: The model's answer to it.
         has_rows: Whether the leading dimension of every input and output counts rows.
         merge: Whether rows of different requests may be run together.
         reason: Why, or why not.
+        batch_us: Rows to execute time, µs, as far as measured on the way.
         only_rows: Number of rows of a fixed batch, or 0 when it may vary.
     """
 
     example: dict[str, torch.Tensor]
+    outputs: dict[str, torch.Tensor]
     has_rows: bool
     merge: bool
     reason: str
+    batch_us: dict[int, float]
     only_rows: int = 0
 
 
-def read(call: Call, example: Example, device: torch.device) -> Reading:
+def read(call: Call, example: Example, device: torch.device, wait: Callable[[], None]) -> Reading:
     """Find out how the model wants its rows.
+
+    Args:
+        call: The model.
+        example: Its example inputs, with or without the row dimension.
+        device: Where inputs must be.
+        wait: Waits until the device has finished.
 
     Raises:
         ModelLoadError: The example fails in ``forward`` however it is read.
     """
     given = {name: tensor.to(device) for name, tensor in example.tensors.items()}
-    reading = _read(call, given)
+    reading = _read(call, given, wait)
     if reading is None and example.loose:
         # Numbers from JSON have no dtype of their own: integers may be meant as floats.
         floated = {
             name: tensor.to(_float_like(call)) if name in example.loose else tensor
             for name, tensor in given.items()
         }
-        reading = _read(call, floated)
+        reading = _read(call, floated, wait)
     if reading is None:
         raise example_failed(call, given, example.source)
     return reading
 
 
-def _read(call: Call, given: Mapping[str, torch.Tensor]) -> Reading | None:
-    as_given = _examine(call, given)
+def _read(
+    call: Call, given: Mapping[str, torch.Tensor], wait: Callable[[], None]
+) -> Reading | None:
+    as_given = _examine(call, given, wait)
     if isinstance(as_given, RowFacts) and as_given.merge:
         return _by_rows(as_given)
-    as_one = _examine(call, {name: tensor.unsqueeze(0) for name, tensor in given.items()})
+    as_one = _examine(call, {name: tensor.unsqueeze(0) for name, tensor in given.items()}, wait)
     if isinstance(as_one, RowFacts) and as_one.merge:
         return _by_rows(as_one)
     for facts in (as_given, as_one):
@@ -74,7 +86,9 @@ def _read(call: Call, given: Mapping[str, torch.Tensor]) -> Reading | None:
     return _whole(call, given, reason)
 
 
-def _examine(call: Call, given: Mapping[str, torch.Tensor]) -> RowFacts | str:
+def _examine(
+    call: Call, given: Mapping[str, torch.Tensor], wait: Callable[[], None]
+) -> RowFacts | str:
     """Return what the calls showed, or why this reading can't be."""
     sizes = {name: tensor.shape[0] if tensor.dim() else -1 for name, tensor in given.items()}
     for name, size in sizes.items():
@@ -84,17 +98,19 @@ def _examine(call: Call, given: Mapping[str, torch.Tensor]) -> RowFacts | str:
     if len(set(sizes.values())) > 1:
         return f"the inputs' leading dimensions differ ({sizes}), so none counts rows"
     try:
-        return examine(call, fabricate(given, PROBE_ROWS))
+        return examine(call, fabricate(given, PROBE_ROWS), wait)
     except Exception as error:  # noqa: BLE001 - a refusal is a finding; read() reports it if none works
         return f"{_THREE_FAIL}: {message_of(error)}"
 
 
 def _by_rows(facts: RowFacts) -> Reading:
     return Reading(
-        example=pick(facts.inputs, [0]),
+        example=facts.row,
+        outputs=facts.outputs,
         has_rows=True,
         merge=facts.merge,
         reason=facts.reason,
+        batch_us=facts.batch_us,
     )
 
 
@@ -107,9 +123,16 @@ def _whole(call: Call, given: Mapping[str, torch.Tensor], reason: str) -> Readin
     rows = max(sizes)
     if len(sizes) == 1 and rows >= 1 and reason.startswith(_THREE_FAIL):
         reason = f"the model takes exactly {rows} row{'s' if rows > 1 else ''} at once ({reason})"
-    if sizes == {1}:
-        return Reading(example=dict(given), has_rows=True, merge=False, reason=reason, only_rows=1)
-    return Reading(example=dict(given), has_rows=False, merge=False, reason=reason)
+    fixed_row = sizes == {1}
+    return Reading(
+        example=dict(given),
+        outputs=outputs,
+        has_rows=fixed_row,
+        merge=False,
+        reason=reason,
+        batch_us={},
+        only_rows=1 if fixed_row else 0,
+    )
 
 
 def _float_like(call: Call) -> torch.dtype:

@@ -1,13 +1,13 @@
 """Do rows run together give what they give alone, and does a call leave anything behind?
 
-Four calls decide: three rows, one of them alone, two of them in another order, and the three again.
+Four calls decide: three rows, one of them alone, two of them in another order, and the one again.
 Rows are fabricated from the example so that they differ: equal rows would hide that they mix.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,20 +30,20 @@ class RowFacts:
     """What the calls showed about one reading of the example.
 
     Attributes:
-        inputs: The three rows that were used.
-        outputs: The model's answer to them.
+        row: The first of the three rows, with the row dimension.
+        outputs: The model's answer to that row alone.
         has_rows: Whether one, two and three rows could be run, and every output followed.
         merge: Whether rows of different requests may be run together.
         reason: Why, or why not.
-        row_us: Execute time of one row, µs.
+        batch_us: Rows to execute time, µs, of single calls.
     """
 
-    inputs: dict[str, torch.Tensor]
+    row: dict[str, torch.Tensor]
     outputs: dict[str, torch.Tensor]
     has_rows: bool
     merge: bool
     reason: str
-    row_us: float
+    batch_us: dict[int, float]
 
 
 def fabricate(example: Tensors, rows: int) -> dict[str, torch.Tensor]:
@@ -95,76 +95,79 @@ def pick(rows: Tensors, places: list[int]) -> dict[str, torch.Tensor]:
     return {name: tensor.index_select(0, index.to(tensor.device)) for name, tensor in rows.items()}
 
 
-def examine(call: Call, rows: dict[str, torch.Tensor]) -> RowFacts:
+def examine(call: Call, rows: dict[str, torch.Tensor], wait: Callable[[], None]) -> RowFacts:
     """Make the four calls.
 
     Args:
         call: The model.
         rows: Three different rows.
+        wait: Waits until the device has finished.
 
     Raises:
         Exception: Whatever the model raises for three rows; later failures are a finding.
     """
     together = copy_of(call.run(rows))
     before = StateMark(call.module)
-    try:
-        started = time.perf_counter_ns()
-        alone = copy_of(call.run(pick(rows, [0])))
-        row_us = (time.perf_counter_ns() - started) / 1000
-    except Exception as error:  # noqa: BLE001 - whatever the model raises
-        return _facts(
-            rows, together, has_rows=False, reason=f"one row alone fails: {message_of(error)}"
+    row = pick(rows, [0])
+    batch_us: dict[int, float] = {}
+    alone: dict[str, torch.Tensor] = {}
+
+    def facts(reason: str, *, has_rows: bool) -> RowFacts:
+        return RowFacts(
+            row=row,
+            outputs=alone,
+            has_rows=has_rows,
+            merge=has_rows and not reason,
+            reason=reason or "rows run together give the same as alone",
+            batch_us=batch_us,
         )
+
+    try:
+        alone, batch_us[1] = _timed(call, row, wait)
+    except Exception as error:  # noqa: BLE001 - whatever the model raises
+        return facts(f"one row alone fails: {message_of(error)}", has_rows=False)
     follows = _following(together, alone)
     if follows:
-        return _facts(rows, together, has_rows=False, reason=follows, row_us=row_us)
+        return facts(follows, has_rows=False)
     try:
-        swapped = copy_of(call.run(pick(rows, [2, 0])))
+        swapped, batch_us[2] = _timed(call, pick(rows, [2, 0]), wait)
     except Exception as error:  # noqa: BLE001 - whatever the model raises
-        reason = f"rows in another order fail: {message_of(error)}"
-        return _facts(rows, together, has_rows=True, reason=reason, row_us=row_us)
-    again = copy_of(call.run(rows))
-    reason = _differs(together, again, "the same input gives another {0} the second time")
+        return facts(f"rows in another order fail: {message_of(error)}", has_rows=True)
+    again, again_us = _timed(call, row, wait)
+    batch_us[1] = min(batch_us[1], again_us)
+    reason = _differs(alone, again, "the same input gives another {0} the second time")
     if reason:
-        reason += "; " + _why_unsteady(call, rows)
+        reason += "; " + _why_unsteady(call, row)
     else:
         reason = before.change() or _mixes(together, alone, swapped)
-    return _facts(rows, together, has_rows=True, reason=reason, row_us=row_us)
+    return facts(reason, has_rows=True)
 
 
-def _why_unsteady(call: Call, rows: dict[str, torch.Tensor]) -> str:
+def _timed(
+    call: Call, inputs: dict[str, torch.Tensor], wait: Callable[[], None]
+) -> tuple[dict[str, torch.Tensor], float]:
+    """Return a copy of the model's answer, and how long the call took, in µs."""
+    started = time.perf_counter_ns()
+    outputs = call.run(inputs)
+    wait()
+    took = (time.perf_counter_ns() - started) / 1000
+    return copy_of(outputs), took
+
+
+def _why_unsteady(call: Call, row: dict[str, torch.Tensor]) -> str:
     """Tell randomness from memory: with the same seed a random model repeats itself."""
     answers = []
-    devices = list({tensor.device for tensor in rows.values() if tensor.is_cuda})
+    devices = list({tensor.device for tensor in row.values() if tensor.is_cuda})
     with torch.random.fork_rng(devices=devices):
         for _ in range(2):
             torch.manual_seed(_SEED)
-            answers.append(copy_of(call.run(rows)))
+            answers.append(copy_of(call.run(row)))
     if _differs(answers[0], answers[1], "{0}"):
         return "the model keeps something between calls"
     training = [name for name, part in call.module.named_modules() if name and part.training]
     if training:
         return f"it is random: {', '.join(training[:3])} in training mode"
     return "it is random (dropout left on?)"
-
-
-def _facts(
-    rows: dict[str, torch.Tensor],
-    outputs: dict[str, torch.Tensor],
-    *,
-    has_rows: bool,
-    reason: str,
-    row_us: float = 0.0,
-) -> RowFacts:
-    merge = has_rows and not reason
-    return RowFacts(
-        inputs=rows,
-        outputs=outputs,
-        has_rows=has_rows,
-        merge=merge,
-        reason=reason or "rows run together give the same as alone",
-        row_us=row_us,
-    )
 
 
 def copy_of(outputs: Tensors) -> dict[str, torch.Tensor]:
