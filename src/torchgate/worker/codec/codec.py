@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
-import numpy as np
 
 from torchgate.declare import Declaration
 from torchgate.errors import Cause, RequestError
@@ -262,22 +261,6 @@ class Codec:
         if error.retry_after_s is not None:
             headers = (("retry-after", str(error.retry_after_s)),)
         return _pack(ResultMeta(status, kind, str(error.cause), headers)), body
-
-    def nonfinite(self, outputs: dict[str, Array]) -> tuple[str, ...]:
-        """Return the names of outputs that hold a NaN or an infinity."""
-        return tuple(
-            [
-                spec.name
-                for spec in self._outputs
-                if spec.datatype.is_float and not _is_finite(spec.datatype, outputs[spec.name])
-            ]
-        )
-
-
-def _is_finite(datatype: Datatype, array: Array) -> bool:
-    if datatype is Datatype.BF16:
-        return not bool(((array & 0x7F80) == 0x7F80).any())
-    return bool(np.isfinite(array).all())
 
 
 def _check_charset(content_type: str) -> None:

@@ -23,6 +23,8 @@ from torchgate.worker.codec.jsontext import kind_of, read_json, refuse_duplicate
 from torchgate.worker.codec.oip_message import (
     SHARED_MEMORY,
     OipInput,
+    OipRequest,
+    Parameters,
     Wishes,
     expected_quotes,
     parse_request,
@@ -42,6 +44,8 @@ from torchgate.worker.codec.ports import (
 
 Body = bytes | memoryview
 
+MAX_KEPT_HEADS = 256  # JSON parts remembered, each with all its binary data elsewhere
+MAX_KEPT_HEAD_BYTES = 2048
 MAX_RANK = 64  # a shape longer than this is refused before it is looked at
 
 
@@ -58,6 +62,8 @@ class OipReader:
         self._ports = assembly.ports
         self._by_name = assembly.by_name
         self._wishes = Wishes(outputs)
+        # With binary data a client's JSON is often the same, byte for byte: parsed once, never changed.
+        self._heads: dict[bytes, OipRequest] = {}
         self._decoders: dict[tuple[str, int], Callable[[msgspec.Raw], Any]] = {}
         self._lists = {port.name: list_reader(port.datatype) for port in self._ports}
         for port in self._ports:
@@ -88,14 +94,24 @@ class OipReader:
         else:
             view = memoryview(body)
             head, tail = bytes(view[:json_length]), view[json_length:]
-        self._assembly.check_text_size(head)
-        request = parse_request(head)
-        if head.count(b'"') != expected_quotes(request):
-            refuse_duplicates(head)
+        request = self._heads.get(head)
+        if request is None:
+            request = self._parse(head)
+            if tail is not None and len(head) <= MAX_KEPT_HEAD_BYTES:
+                if len(self._heads) >= MAX_KEPT_HEADS:
+                    self._heads.clear()
+                self._heads[head] = request
         arrays = self._arrays(request.inputs, tail)
         decoded = self._assembly.build(arrays, AnswerForm.OIP, single=False)
         self._wishes.apply(decoded, request)
         return decoded
+
+    def _parse(self, head: bytes) -> OipRequest:
+        self._assembly.check_text_size(head)
+        request = parse_request(head)
+        if head.count(b'"') != expected_quotes(request):
+            refuse_duplicates(head)
+        return request
 
     def _arrays(self, inputs: list[OipInput], tail: memoryview | None) -> list[Array]:
         found: dict[str, Array] = {}
@@ -149,13 +165,9 @@ class OipReader:
         parameters = tensor.parameters
         if parameters is None:
             return None
-        for name in SHARED_MEMORY:
-            if name in parameters:
-                raise RequestError(
-                    Cause.BAD_REQUEST,
-                    f"Input {port.name!r} asks for {name}; shared memory of clients is not supported: send the data.",
-                )
         size = parameters.get("binary_data_size")
+        if size is None or len(parameters) > 1:
+            _refuse_shared_memory(port, parameters)
         if size is None:
             return None
         if type(size) is not int or size < 0:
@@ -310,6 +322,15 @@ class OipReader:
                 f"{size} bytes",
             )
         return tuple(d if isinstance(d, int) else size // block for d in port.spec.shape)
+
+
+def _refuse_shared_memory(port: Port, parameters: Parameters) -> None:
+    for name in SHARED_MEMORY:
+        if name in parameters:
+            raise RequestError(
+                Cause.BAD_REQUEST,
+                f"Input {port.name!r} asks for {name}; shared memory of clients is not supported: send the data.",
+            )
 
 
 def _json_compatible(given: Datatype, wanted: Datatype) -> bool:

@@ -299,7 +299,9 @@ class Port:
             input=self.name,
             expected=f"{self.expected} in {span}",
             got=f"{value:g}",
-            hint="is the preprocessing (scaling, normalisation) the one used in training?",
+            hint="is the preprocessing (scaling, normalisation) the one used in training?"
+            if self.datatype.is_float
+            else "are these the ids or classes (vocabulary) that the model was trained with?",
         )
 
 

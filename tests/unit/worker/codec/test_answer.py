@@ -1,9 +1,8 @@
-"""Answers: plain JSON with and without rows, labels, NaN, and the check for it."""
+"""Answers: plain JSON with and without rows, labels, NaN."""
 
 import json
 
 import numpy as np
-import pytest
 
 from tests.codec_models import answer, codec, plain, refusal, tensor
 from torchgate.errors import Cause
@@ -72,31 +71,6 @@ def test_nan_and_infinity_become_null():
     out = (tensor("output0", "FP32", "batch", 3),)
     array = np.array([[np.nan, np.inf, -np.inf]], np.float32)
     assert told(out, {"output0": array}) == {"output0": [None, None, None]}
-
-
-@pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32", "FP64"])
-def test_nonfinite(datatype):
-    """Exactly the outputs with a NaN or an infinity are named; huge finite values are not."""
-    out = (
-        tensor("good", datatype, "batch", 3),
-        tensor("bad", datatype, "batch", 3),
-        tensor("n", "INT64", "batch"),
-    )
-    model = codec(X, outputs=out)
-    dtype = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64}.get(datatype)
-    if dtype is None:
-        huge = np.array([[0x7F7F, 0xFF7F, 0]], np.uint16)
-        wrong = [np.array([[0, bits, 0]], np.uint16) for bits in (0x7F80, 0xFF80, 0x7FC0)]
-    else:
-        top = np.finfo(dtype).max
-        huge = np.array([[top, -top, 0]], dtype)
-        wrong = [np.array([[0, value, top]], dtype) for value in (np.nan, np.inf, -np.inf)]
-    count = np.zeros(1, np.int64)
-    assert model.nonfinite({"good": huge, "bad": huge, "n": count}) == ()
-    for array in wrong:
-        assert model.nonfinite({"good": huge, "bad": array, "n": count}) == ("bad",)
-        strided = np.repeat(array, 2, axis=1)[:, ::2]
-        assert model.nonfinite({"good": huge, "bad": strided, "n": count}) == ("bad",)
 
 
 def test_bytes_output_that_is_no_text():

@@ -488,3 +488,21 @@ def test_noncontiguous_and_empty_outputs():
         3,
         5,
     ]
+
+
+def test_json_part_is_parsed_once_and_the_memory_of_it_bounded(monkeypatch):
+    """The JSON beside binary data repeats: it is remembered, but never beyond a bound, and never with its data."""
+    model = codec(X)
+    first = oip(model, binary(DATA), DATA)
+    monkeypatch.setattr(model._oip, "_parse", None)
+    other = np.array([7, 8, 9], np.float32).tobytes()
+    assert oip(model, binary(other), other).arrays["x"].tolist() == [[7, 8, 9]]
+    assert first.arrays["x"].tolist() == [[0, 1, 2]]
+    monkeypatch.undo()
+    for i in range(300):
+        oip(model, binary(DATA, id=str(i)), DATA)
+    assert len(model._oip._heads) <= 256
+    count = len(model._oip._heads)
+    oip(model, request(id="y"))
+    oip(model, binary(DATA, id="z" * 3000), DATA)
+    assert len(model._oip._heads) == count
