@@ -1,0 +1,66 @@
+"""Workers are killed under full load: nobody notices but the operator."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.load_client import Load, in_background, post
+from tests.service import Service
+
+MODEL = str(Path(__file__).parent.parent / "models" / "endure.py") + ":Rows"
+
+
+def make(number):
+    return post("/models/rows", b'{"x":[%d,0,7]}' % number)
+
+
+def right(number, body):
+    return json.loads(body) == {"output0": [2.0 * number + 1, 1.0, 15.0]}
+
+
+class Killer:
+    """Kills the worker that has been ready for longest, every two seconds."""
+
+    def __init__(self, service, every_s=2.0):
+        self.kills = 0
+        self._service = service
+        self._every_s = every_s
+        self._killed = set()
+
+    def ready(self):
+        alive = set(self._service.workers())
+        ready = [one["pid"] for one in self._service.events if one["event"] == "model_ready"]
+        return [pid for pid in ready if pid in alive and pid not in self._killed]
+
+    def run(self, future):
+        due = time.monotonic() + self._every_s
+        while not future.done():
+            ready = self.ready() if time.monotonic() >= due else []
+            if ready:
+                due = time.monotonic() + self._every_s
+                self._killed.add(ready[0])
+                os.kill(ready[0], signal.SIGKILL)
+                self.kills += 1
+            time.sleep(0.01)
+
+
+@pytest.mark.pain("N24")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("total", "least"),
+    [pytest.param(5_000, 3), pytest.param(100_000, 6, marks=pytest.mark.slow)],
+)
+def test_every_request_is_answered_while_a_worker_is_killed_every_two_seconds(total, least):
+    with Service(f"rows={MODEL}", "--replicas", "2", "--threads", "1") as service:
+        killer = Killer(service)
+        load = Load(service.url, make, right, total, enough=lambda: killer.kills >= least)
+        with in_background(load, 250) as future:
+            killer.run(future)
+        future.result().assert_all_right()
+        assert killer.kills >= least
+        service.stop()
+        service.wait_no_processes(10)
