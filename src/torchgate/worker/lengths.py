@@ -53,6 +53,7 @@ class _Dynamic:
     length: int
     varied: int  # another length that works
     step: int  # lengths length + k * step are accepted, as far as tried
+    took: float = 0.0  # seconds of the call with the length `varied`
     name: str = ""
     minimum: int = 1
     maximum: int = 0
@@ -255,10 +256,12 @@ class _Search:
         # broadcasts; then one more, for what can't be shorter; then twice, for what needs multiples.
         tried = (length // 2 | 1, length + 1, 2 * length)
         for other in tried if length > 3 else tried[1:]:
+            started = time.thread_time()
             outputs = self._try(dict.fromkeys(slots, other))
+            took = time.thread_time() - started
             if outputs is not None:
                 step = length if other == 2 * length else 1
-                dynamic = _Dynamic(slots, length, other, step, tried=max(length, other))
+                dynamic = _Dynamic(slots, length, other, step, took, tried=max(length, other))
                 self._note(dynamic, other, outputs)
                 if step > 1:
                     dynamic.step = self._step(dynamic)
@@ -273,7 +276,8 @@ class _Search:
 
     def _bound(self, dynamic: _Dynamic, deadline: float) -> None:
         dynamic.minimum = self._bisect(dynamic, dynamic.length, dynamic.step, deadline)
-        reached, length, took = dynamic.tried, 2 * dynamic.length, 0.0
+        reached, length = dynamic.tried, 2 * dynamic.length
+        took = dynamic.took * dynamic.length / dynamic.varied
         while length <= LONGEST and 3 * took < LONGEST_TRY_S and time.monotonic() < deadline:
             if self._elements(dynamic, length) > MOST_ELEMENTS:
                 break
