@@ -156,7 +156,7 @@ class Connection(Transmitter, asyncio.Protocol):
         """Read as many requests as the bytes at hand and the bounds allow."""
         if self._pumping:
             return
-        self._pumping = True
+        self._pumping = self.corked = True
         reader = self._reader
         turns = self._listener.limits.pipelined
         try:
@@ -175,12 +175,17 @@ class Connection(Transmitter, asyncio.Protocol):
                     self._begin(head)
         except (ProtocolError, RequestError) as error:
             self.refuse(error)
-        finally:
-            self._pumping = False
-        if not reader.buffered and self.filling is None:
-            self.begun_ns = 0
-        elif self.filling is None and not self.closing:
-            self._due(self.begun_ns + self._listener.header_ns)
+        self.corked = False
+        self.send()
+        self._pumping = False
+        if self.filling is None:
+            if not reader.buffered:
+                self.begun_ns = 0
+            elif not self.closing:
+                self._due(self.begun_ns + self._listener.header_ns)
+        if self._read_paused and not self._again and self.waiting < self._most_waiting():
+            self._again = True  # what was in the way has just left
+            self._shared.loop.call_soon(self._next_turn)
 
     def _begin(self, head: Head) -> None:
         """A head is complete: find its route and decide whether its body is wanted."""

@@ -17,7 +17,7 @@ LAST_CHUNK = b"0\r\n\r\n"
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _REASONS: dict[int, bytes] = {s.value: s.phrase.encode() for s in HTTPStatus}
-_KEPT = 256  # distinct (status, media type) pairs per second
+_KEPT = 256  # most entries of a table of bytes that repeat
 
 
 def http_date(unix_s: int) -> bytes:
@@ -41,10 +41,11 @@ class HeadWriter:
         unix_s: The time now, for ``date``.
     """
 
-    __slots__ = ("_date", "_kept", "_second")
+    __slots__ = ("_date", "_kept", "_lines", "_second")
 
     def __init__(self, unix_s: float) -> None:
         self._kept: dict[tuple[int, bytes | str], bytes] = {}
+        self._lines: dict[Headers, bytes] = {}
         self._second = int(unix_s)
         self._date = http_date(self._second)
 
@@ -70,6 +71,21 @@ class HeadWriter:
             if len(self._kept) < _KEPT:
                 self._kept[key] = kept
         return kept
+
+    def fields(self, headers: Headers) -> bytes:
+        """Return field lines as they go on the wire; those of handlers' constant tuples are kept.
+
+        Raises:
+            ValueError: A value would break out of its line.
+        """
+        if not isinstance(headers, tuple):
+            return field_lines(headers)
+        lines = self._lines.get(headers)
+        if lines is None:
+            lines = field_lines(headers)
+            if len(self._lines) < _KEPT:
+                self._lines[headers] = lines
+        return lines
 
 
 def field_lines(headers: Headers) -> bytes:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from torchgate.errors import Cause, RequestError
 from torchgate.gateway.compress import MIN_BYTES, MIN_PREDICTION_BYTES
 from torchgate.gateway.exchange import Exchange, ExchangeState, Headers
-from torchgate.gateway.respond import CONTINUE, LAST_CHUNK, field_lines
+from torchgate.gateway.respond import CONTINUE, LAST_CHUNK
 from torchgate.schema.problem import oip_json, problem_json
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Transmitter:
         "_unsent",
         "client",
         "closing",
+        "corked",
         "deadline_ns",
         "eof",
         "first",
@@ -69,6 +70,7 @@ class Transmitter:
         self.closing = False  # whatever still comes is discarded
         self.unread = False  # something came that was not read
         self.eof = False  # the client sends nothing more
+        self.corked = False  # answers are gathered, to leave in one system call
         self.write_paused = False
         self.owes_continue: Exchange | None = None
         self.idle_ns = 0  # when the last answer left, or the connection was made
@@ -176,20 +178,25 @@ class Transmitter:
                 exchange.parts = [head]
             else:
                 exchange.sent = size
-                exchange.parts = [head + body] if size <= COPY_BYTES else [head, body]
+                if size <= COPY_BYTES:
+                    exchange.parts = [head + body]
+                else:
+                    exchange.parts = [head, body]
+                    self.corked = False  # backpressure must be felt before more is answered
         if exchange is self.first:
             self.send()
 
     def _head(
         self, exchange: Exchange, content_type: bytes | str, headers: Headers, framing: bytes
     ) -> bytes:
-        start = self._shared.heads.start(exchange.status, content_type)
+        heads = self._shared.heads
+        start = heads.start(exchange.status, content_type)
         cors = self._listener.cors
         if cors is not None:
             origin = exchange.head.origin if exchange.head is not None else b""
             headers = (*headers, *cors.fields(origin))
         if headers:
-            framing += field_lines(headers)
+            framing += heads.fields(headers)
         if not exchange.keep_alive:
             framing += b"connection: close\r\n"
         elif exchange.head is not None and exchange.head.minor == 0:
@@ -199,28 +206,28 @@ class Transmitter:
     # --- sending ------------------------------------------------------------------------------
 
     def send(self) -> None:
-        """Write every answer whose turn it is."""
+        """Write every answer whose turn it is, in one system call."""
         transport = self._transport
-        if transport is None:
-            return
         first = self.first
+        if self.corked or transport is None or first is None or first.parts is None:
+            return
+        out: list[bytes] = []
         while first is not None:
             parts = first.parts
             if parts is None:
                 break
-            if len(parts) == 1:
-                transport.write(parts[0])
-            elif parts:
-                transport.writelines(parts)
+            out += parts
             if first.state is _STREAMING:
                 first.parts = []
                 break
             self._done(first)
             if not first.keep_alive:
                 self.first = None
+                _write(transport, out)
                 self._end()
                 return
             self.first = first = self._later.popleft() if self._later else None
+        _write(transport, out)
         if self.owes_continue is not None and self.owes_continue is first:
             self.owes_continue = None
             self.write_raw(CONTINUE)
@@ -280,6 +287,7 @@ class Transmitter:
 
     def resume_writing(self) -> None:
         """See `asyncio.BaseProtocol.resume_writing`."""
+        self.corked = False  # answers are gathered, to leave in one system call
         self.write_paused = False
         self.count_unsent()
         self.read_on()
@@ -323,6 +331,14 @@ class Transmitter:
     def _due(self, deadline_ns: int) -> None:
         """Have the connection looked at by then, if not earlier."""
         self.deadline_ns = min(self.deadline_ns, deadline_ns)
+
+
+def _write(transport: asyncio.Transport, pieces: list[bytes]) -> None:
+    """Write pieces together: uvloop sends at once what it is given at once."""
+    if len(pieces) == 1:
+        transport.write(pieces[0])
+    elif pieces:
+        transport.writelines(pieces)
 
 
 def _encoded(headers: Headers, coding: bytes) -> Headers:
