@@ -304,7 +304,7 @@ def _looks_like(head: bytes) -> str:
         return "it is an .npy file"
     if head[:1] == b"\x80":
         return "it is a pickle, which is never loaded; save it with numpy.savez or safetensors"
-    if head[8:9] == b"{":
+    if head[5:9] == b"\0\0\0{":
         return "it looks like a safetensors file"
     if head.lstrip()[:1] in {b"{", b"["}:
         return "it looks like JSON"

@@ -255,6 +255,6 @@ def _what_it_is(head: bytes) -> str:
         return "it is a Git LFS pointer: run `git lfs pull`"
     if head.lstrip()[:1] == b"<":
         return "it is a web page: the download failed"
-    if head[8:9] == b"{":
+    if head[5:9] == b"\0\0\0{":
         return "it looks like a safetensors file: name it .safetensors"
     return "use .safetensors, or a state dict of torch.save"
