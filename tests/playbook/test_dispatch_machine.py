@@ -52,6 +52,13 @@ class Dispatching(RuleBasedStateMachine):
         self.incarnations[number] += 1
         self.replicas[number] = self.stage.attach(number, self.incarnations[number])
 
+    @rule(number=st.integers(0, REPLICAS - 1))
+    def come_up(self, number: int) -> None:
+        self.start(number)
+        if number in self.replicas:
+            self.loaded(number)
+            self.stage.status(self.replicas[number])
+
     @rule(number=st.integers(0, REPLICAS - 1), ready=st.booleans(), wait_ms=st.integers(0, 2000))
     def report(self, number: int, ready: bool, wait_ms: int) -> None:
         if number in self.replicas:
