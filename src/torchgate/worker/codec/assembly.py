@@ -26,6 +26,7 @@ class Assembly:
         signature: The model's contract.
         max_rows: Most rows in one request.
         lengths: Smallest and largest size of named dynamic dimensions, where known.
+        multiples: What the size of a named dynamic dimension must be a multiple of, where known.
     """
 
     def __init__(
@@ -33,10 +34,12 @@ class Assembly:
         signature: Signature,
         max_rows: int,
         lengths: Mapping[str, tuple[int, int]] | None = None,
+        multiples: Mapping[str, int] | None = None,
     ) -> None:
         self.has_rows = signature.has_rows
         self.ports = tuple(
-            Port(spec, has_rows=self.has_rows, lengths=lengths or {}) for spec in signature.inputs
+            Port(spec, has_rows=self.has_rows, lengths=lengths or {}, multiples=multiples or {})
+            for spec in signature.inputs
         )
         self.names = tuple(port.name for port in self.ports)
         self.by_name = {port.name: port for port in self.ports}

@@ -33,7 +33,7 @@ from torchgate.worker.codec.npy import read_npy, write_npy
 from torchgate.worker.codec.oip_answer import OipWriter
 from torchgate.worker.codec.oip_request import OipReader
 from torchgate.worker.codec.plain import PlainReader
-from torchgate.worker.codec.ports import Array
+from torchgate.worker.codec.ports import ANY_LENGTH, Array
 
 Body = bytes | memoryview
 Piece = bytes | memoryview
@@ -72,8 +72,11 @@ class Codec:
         max_rows: int,
         version: str = "1",
     ) -> None:
-        lengths = declaration.lengths if declaration is not None else {}
-        self._assembly = Assembly(signature, max_rows, lengths)
+        lengths = {d.name: (d.minimum, d.maximum or ANY_LENGTH[1]) for d in signature.dimensions}
+        if declaration is not None:
+            lengths.update(declaration.lengths)
+        multiples = {d.name: d.multiple for d in signature.dimensions if d.multiple > 1}
+        self._assembly = Assembly(signature, max_rows, lengths, multiples)
         self._outputs = signature.outputs
         self._plain = PlainReader(self._assembly)
         self._plain_writer = PlainWriter(signature)

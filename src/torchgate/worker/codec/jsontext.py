@@ -49,6 +49,8 @@ def json_error(body: bytes, error: Exception) -> RequestError:
     reason = str(error)
     if isinstance(error, UnicodeError) or "UTF-8" in reason:
         return RequestError(Cause.BAD_JSON, "The body is not valid UTF-8.")
+    if "out of range" in reason:
+        return RequestError(Cause.BAD_JSON, "The body holds a number that no 64-bit type can hold.")
     literal = _literal_at(body, reason)
     if literal:
         return RequestError(

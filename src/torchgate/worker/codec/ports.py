@@ -144,6 +144,7 @@ class Port:
         dtype: The numpy type that carries it.
         rank: Dimensions, the row axis included.
         tail: Smallest and largest size of each dimension after the row axis (of all, without one).
+        steps: What each of those sizes must be a multiple of; empty when none must.
         static: ``tail`` when all of it is fixed, else None.
         has_rows: Whether requests may leave the row axis away.
         ranged: Whether elements have a declared range.
@@ -159,11 +160,17 @@ class Port:
         "rank",
         "spec",
         "static",
+        "steps",
         "tail",
     )
 
     def __init__(
-        self, spec: TensorSpec, *, has_rows: bool, lengths: Mapping[str, tuple[int, int]]
+        self,
+        spec: TensorSpec,
+        *,
+        has_rows: bool,
+        lengths: Mapping[str, tuple[int, int]],
+        multiples: Mapping[str, int],
     ) -> None:
         self.spec = spec
         self.name = spec.name
@@ -175,6 +182,8 @@ class Port:
         self.tail = tuple(
             (d, d) if isinstance(d, int) else lengths.get(d, ANY_LENGTH) for d in dims
         )
+        steps = tuple(1 if isinstance(d, int) else multiples.get(d, 1) for d in dims)
+        self.steps = steps if max(steps, default=1) > 1 else ()
         fixed = tuple(d for d in dims if isinstance(d, int))
         self.static = fixed if len(fixed) == len(dims) else None
         self.ranged = spec.minimum is not None or spec.maximum is not None
@@ -207,6 +216,8 @@ class Port:
             return tail == self.static
         if len(tail) != len(self.tail):
             return False
+        if any(size % step for size, step in zip(tail, self.steps, strict=False)):
+            return False
         return all(low <= size <= high for size, (low, high) in zip(tail, self.tail, strict=True))
 
     def shape_error(self, shape: Sequence[int], *, single: bool = False) -> TensorError:
@@ -234,6 +245,13 @@ class Port:
                 want = f"below {low}" if size < low else f"above {high}"
             detail = f"Input {self.name!r} has size {size} in dimension {axis}, {want}."
             return self.error(detail, got, self._order_hint(tuple(shape)))
+        for axis, step in enumerate(self.steps, first):
+            if shape[axis] % step:
+                detail = (
+                    f"Input {self.name!r} has size {shape[axis]} in dimension {axis}, which is no "
+                    f"multiple of {step}."
+                )
+                return self.error(detail, got, "pad it to the next multiple")
         return self.error(f"Input {self.name!r} does not fit the signature.", got)
 
     def empty_error(self, got: str) -> TensorError:
