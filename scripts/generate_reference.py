@@ -27,8 +27,8 @@ from torchgate.schema.config import Limits
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 MADE = "Made by `scripts/generate_reference.py`; don't edit by hand.\n"
 CLI_HEAD = """
-Exit codes: 0 after a stop that was asked for, 2 when something typed can't work, 3 when a model can't be served, 1 for
-anything else. Events for people go to standard error, the access log to standard output.
+Exit codes and signals: [operate](../how-to/operate.md). Events for people go to standard error, the access log to standard
+output.
 """
 
 

@@ -89,7 +89,9 @@ def test_the_readme_has_two_commands_and_they_name_real_things():
     """One sets up and runs the demo, one sets up and runs the tests; the CI runs the second one."""
     readme = (ROOT / "README.md").read_text()
     demo, test = re.findall(
-        r"^## Two commands\n.*?```sh\n(.*?)\n```.*?```sh\n(.*?)\n```", readme, re.DOTALL | re.MULTILINE
+        r"^## Two commands\n.*?```sh\n(.*?)\n```.*?```sh\n(.*?)\n```",
+        readme,
+        re.DOTALL | re.MULTILINE,
     )[0]
     assert shlex.split(demo)[-2:] == [".venv/bin/torchgate", "demo"]
     assert (ROOT / test).is_file()

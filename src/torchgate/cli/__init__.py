@@ -4,10 +4,11 @@ Reading order:
 
 - `main` (here): the entry point; turns errors into one message and an exit code
 - `app`: the commands and global options
-- `serve`, `demo`: one file per command
+- `serve`, `demo`, `version`: one file per command
 - `build`: what was typed -> `torchgate.schema.config.ServeConfig`
 - `values`: sizes, and options that may differ by model
-- `text`, `lines`: events as text for people, or as JSON lines
+- `text`, `summary`, `lines`: events as text for people, or as JSON lines
+- `queued`: the console behind a bounded queue
 
 Nothing here imports torch or numpy; what a command needs is imported when it runs.
 """

@@ -2,6 +2,7 @@
 
 Read in this order:
 
+- `__main__`: the entry point.
 - `server`: the process; control link, tick, drain.
 - `listener`: one address, its limits and its open connections.
 - `connection`: one client connection, the reading half and the hot path.

@@ -1,8 +1,10 @@
-"""What processes write down about themselves, in shared memory that outlives them.
+"""What processes write down about themselves: in shared memory that outlives them, and in logs.
 
 Read in this order:
 
 - `metrics`: every metric, declared once.
 - `counters`: the block of numbers in which a process counts.
 - `activity`: what a worker is doing right now.
+- `logs`: the access log, bounded and off the loop.
+- `stall`: lateness of a loop, and what held it.
 """

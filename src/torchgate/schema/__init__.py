@@ -1,7 +1,8 @@
-"""Frozen data that processes exchange or users write; no I/O.
+"""Frozen data that processes exchange or users write.
 
 Read in this order:
 
+- `target`: what a user means by a TARGET; the one module here that looks at files.
 - `config`: what to serve, where, within which limits.
 - `messages`: what the supervisor, gateways and workers tell each other.
 - `signature`: what a served model takes and gives.

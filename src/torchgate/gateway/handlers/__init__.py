@@ -7,7 +7,7 @@ Read in this order:
 - `oip`: the Open Inference Protocol v2 over REST.
 - `health`: ``/healthz`` and ``/readyz``.
 - `metrics`: ``/metrics`` on the main listener, when asked for.
-- `openapi`: the OpenAPI document of exactly what is served.
+- `openapi`, `openapi_schema`: the OpenAPI document of exactly what is served.
 - `docs`: a page that shows that document and works offline.
 
 `routes` makes the table of one snapshot.

@@ -4,8 +4,11 @@ Reading order:
 
 - `codec`: one `Codec` per model; chooses by protocol and media type.
 - `decoded`: what a request is once read.
+- `inflate`: compressed bodies.
 - `plain`, `answer`: plain JSON, in and out.
-- `oip_request`, `oip_answer`: Open Inference Protocol v2, in and out, JSON and binary.
+- `npy`: numpy's file format, in and out.
+- `hooks`: the model's own ``decode`` and ``encode``.
+- `oip_request`, `oip_message`, `oip_answer`: Open Inference Protocol v2, in and out, JSON and binary.
 - `bytes_tensor`: ``BYTES`` elements as binary data.
 - `media`: media types and ``Accept``.
 - `jsontext`, `elements`: the slow, patient reading that names what is wrong.
