@@ -126,6 +126,7 @@ class Batcher:
         self._tables = tables
         self._shapes: dict[tuple[object, ...], _Shape] = {}
         self._running: Batch | None = None
+        self._running_us = 0.0  # expected time of the running batch
         self._raise_ceiling_ns = 0
         self._late: list[Request] = []
 
@@ -148,8 +149,8 @@ class Batcher:
             )
         table = shape.table
         # The common case needs no prediction: the deadline is far beyond everything known.
-        far_ns = int((self.wait_us(now_ns) + 2.0 * table.max_us) * NS_PER_US)
-        if request.deadline_ns - now_ns < far_ns:
+        known_us = queue.cost_us + self._running_us + 2.0 * table.max_us
+        if request.deadline_ns - now_ns < known_us * NS_PER_US:
             refusal = self._unreachable(request, table, rows, now_ns)
             if refusal is not None:
                 return refusal
@@ -158,7 +159,7 @@ class Batcher:
         request.bytes = rows * shape.row_bytes
         request.cost_us = table.row_us * rows
         request.queued_ns = now_ns
-        request.advance(Stage.QUEUED)
+        request.stage = Stage.QUEUED  # from DECODING: only the caller had it
         alone = request.flags & SOLO or not self.merge
         queue.push(request, request if alone else decoded.shape_key)
         return None
@@ -189,11 +190,13 @@ class Batcher:
         rows = self._fill(requests, bucket, table, now_ns)
         batch = Batch(requests, rows, table.predict_us(rows), table, now_ns)
         self._running = batch
+        self._running_us = batch.expected_us
         return batch
 
     def finished(self, batch: Batch, now_ns: int) -> None:
         """Learn from a batch; the model is free again."""
         self._running = None
+        self._running_us = 0.0
         for call in batch.executions:
             batch.table.record(call.rows, call.us, now_ns)
         if batch.out_of_memory_rows:
@@ -267,18 +270,20 @@ class Batcher:
         if table.ceiling:
             limit = min(limit, table.ceiling)
         tightest_ns = requests[0].deadline_ns
+        # Deadlines beyond this need no look at the table.
+        far_ns = now_ns + int(2.0 * table.max_us * NS_PER_US)
+        if tightest_ns > far_ns:
+            rows = queue.pop_many(bucket, requests, rows, limit, far_ns)
         while rows < limit:
             following = queue.head(bucket)
             if following is None or rows + following.rows > limit:
                 break
             tightest_ns = min(tightest_ns, following.deadline_ns)
-            if tightest_ns - now_ns < 2.0 * table.max_us * NS_PER_US:
-                expected_us = table.predict_us(rows + following.rows)
-                if now_ns + expected_us * NS_PER_US > tightest_ns:
-                    break
-            queue.pop(bucket)
+            expected_us = table.predict_us(rows + following.rows)
+            if now_ns + expected_us * NS_PER_US > tightest_ns:
+                break
+            requests.append(queue.pop(bucket))
             following.advance(Stage.RUNNING)
-            requests.append(following)
             rows += following.rows
         return rows
 

@@ -82,6 +82,46 @@ class RequestQueue:
         self._forget(request)
         return request
 
+    def pop_many(
+        self,
+        bucket: collections.deque[Request],
+        into: list[Request],
+        rows: int,
+        limit: int,
+        far_ns: int,
+    ) -> int:
+        """Move waiting requests from a bucket to ``into``, running, while all have ``limit`` rows at most.
+
+        Stops at a request whose deadline is not beyond ``far_ns``.
+
+        Args:
+            bucket: Where they wait.
+            into: The batch so far.
+            rows: Rows in it.
+            limit: Most rows in it afterwards.
+            far_ns: Deadlines beyond this are no concern.
+
+        Returns:
+            Rows in the batch now.
+        """
+        before, size, cost_us = len(into), 0, 0.0
+        first_rows = rows
+        while bucket:
+            request = bucket[0]
+            if request.stage is not Stage.QUEUED:
+                self._dead -= 1
+            elif rows + request.rows > limit or request.deadline_ns <= far_ns:
+                break
+            else:
+                request.stage = Stage.RUNNING
+                into.append(request)
+                rows += request.rows
+                size += request.bytes
+                cost_us += request.cost_us
+            bucket.popleft()
+        self._leave(len(into) - before, rows - first_rows, size, cost_us)
+        return rows
+
     def head(self, bucket: collections.deque[Request]) -> Request | None:
         """Return the first waiting request of a bucket, or None."""
         while bucket:
@@ -128,10 +168,13 @@ class RequestQueue:
         return found[0].queued_ns if found else 0
 
     def _forget(self, request: Request) -> None:
-        self.count -= 1
-        self.rows -= request.rows
-        self.bytes -= request.bytes
-        self.cost_us -= request.cost_us
+        self._leave(1, request.rows, request.bytes, request.cost_us)
+
+    def _leave(self, count: int, rows: int, size: int, cost_us: float) -> None:
+        self.count -= count
+        self.rows -= rows
+        self.bytes -= size
+        self.cost_us -= cost_us
         if not self.count:
             self.cost_us = 0.0  # no drift from rounding
             self.next_deadline_ns = 0

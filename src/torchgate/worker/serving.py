@@ -166,11 +166,29 @@ class Serving:
     def batch_done(self, batch: Batch) -> None:
         """Answer the requests of a finished batch."""
         self._batcher.finished(batch, time.monotonic_ns())
-        large = batch.output_bytes > _INLINE_JSON_BYTES
+        large = batch.output_bytes > _INLINE_JSON_BYTES  # some of its requests may be
         began_ns = time.monotonic_ns()
         encoded = self._encoded
+        encode = self._codec.encode
         for request in batch.requests:
-            self._ran(request, large=large)
+            decoded, outputs = request.decoded, request.outputs
+            if (
+                large
+                or request.user_code
+                or request.cancelled
+                or request.error is not None
+                or outputs is None
+                or decoded is None
+            ):
+                self._ran(request)
+                continue
+            try:  # the common case, without a call more than needed
+                meta, pieces = encode(decoded, outputs)
+            except Exception as error:  # noqa: BLE001 - one request must not end the others
+                self._answer_error(request, self._encode_error(request, error))
+                continue
+            self._encoded += 1  # its time is taken for the whole batch
+            self._answer(request, meta, pieces)
         if self._encoded > encoded:
             self._encode_ns += time.monotonic_ns() - began_ns
         if batch.out_of_memory_rows:
@@ -262,21 +280,23 @@ class Serving:
         )
         if frame.id in link.requests:
             raise ProtocolError(Cause.WORKER_PROTOCOL, f"request {frame.id:#x} was sent twice")
-        request.body = self._body(link, frame)
+        request.body = self._shared_body(link, frame) if frame.flags & SHARED else frame.body
         request.user_code = route.user_code
         link.requests[frame.id] = request
         self.in_flight += 1
         if self.in_flight > _MAX_IN_FLIGHT:
             self._answer_error(request, self._too_many(now_ns))
-        elif route.user_code or frame.body_length > route.inline_bytes:
+        elif frame.body_length > route.inline_bytes:
             self._pool.submit(self._decode_off_thread, request)
         else:
-            self._decode(request)
             self._decoded += 1  # its time is taken for all frames of a turn together
-            if request.error is not None:
-                self._answer_error(request, request.error)
-            else:
-                self._admit(request, now_ns)
+            try:
+                decoded = self._codec.decode(route.meta, request.body, frame.request_id)
+                refusal = self._batcher.admit(request, decoded, now_ns)
+            except Exception as error:  # noqa: BLE001 - one request must not end the others
+                refusal = self._decode_error(request, error)
+            if refusal is not None:
+                self._answer_error(request, refusal)
 
     def _learn_route(self, meta: bytes) -> _Route:
         try:
@@ -295,28 +315,26 @@ class Serving:
         route = self._routes[meta] = _Route(decoded, user_code, inline_bytes)
         return route
 
-    def _body(self, link: GatewayLink, frame: Frame) -> bytes | memoryview:
-        if not frame.flags & SHARED:
-            return frame.body
+    def _shared_body(self, link: GatewayLink, frame: Frame) -> memoryview:
         offset = int.from_bytes(frame.body, "little")
         try:
             return link.arena.view(offset, frame.body_length)
         except ValueError as error:
             raise ProtocolError(Cause.WORKER_PROTOCOL, str(error)) from error
 
-    def _decode(self, request: Request) -> None:
-        try:
-            request.decoded = self._codec.decode(request.meta, request.body, request.request_id)
-        except RequestError as error:
-            request.error = error
-        except Exception as error:  # noqa: BLE001 - one request must not end the others
-            self._log.failure("decoding failed unexpectedly", request.request_id, error)
-            request.error = RequestError(Cause.INTERNAL, "The request could not be read.")
+    def _decode_error(self, request: Request, error: Exception) -> RequestError:
+        if isinstance(error, RequestError):
+            return error
+        self._log.failure("decoding failed unexpectedly", request.request_id, error)
+        return RequestError(Cause.INTERNAL, "The request could not be read.")
 
     def _decode_off_thread(self, request: Request) -> None:
         if not request.cancelled:
             began_ns = time.monotonic_ns()
-            self._decode(request)
+            try:
+                request.decoded = self._codec.decode(request.meta, request.body, request.request_id)
+            except Exception as error:  # noqa: BLE001 - one request must not end the others
+                request.error = self._decode_error(request, error)
             request.decode_ns = time.monotonic_ns() - began_ns
         self._post(request)
 
@@ -334,14 +352,14 @@ class Serving:
             self._metrics.add(self._metrics.cancelled_rows, request.rows)
             self._answer_gone(request)
 
-    def _ran(self, request: Request, *, large: bool) -> None:
+    def _ran(self, request: Request) -> None:
         if request.cancelled:
             self._answer_gone(request)
         elif request.error is not None:
             self._answer_error(request, request.error)
         elif request.outputs is None or request.decoded is None:
             self._answer_error(request, RequestError(Cause.INTERNAL, "The model gave no answer."))
-        elif request.user_code or (large and _output_bytes(request) > _INLINE_JSON_BYTES):
+        elif request.user_code or _output_bytes(request) > _INLINE_JSON_BYTES:
             request.advance(Stage.ENCODING)
             self._pool.submit(self._encode_off_thread, request)
         else:
@@ -353,13 +371,16 @@ class Serving:
         try:
             if request.decoded is not None and request.outputs is not None:
                 request.answer = self._codec.encode(request.decoded, request.outputs)
-        except RequestError as error:
-            request.error = error
         except Exception as error:  # noqa: BLE001 - one request must not end the others
-            self._log.failure("encoding failed", request.request_id, error)
-            request.error = RequestError(
-                Cause.ENCODE_FAILED, f"The answer could not be written: {describe(error)}"
-            )
+            request.error = self._encode_error(request, error)
+
+    def _encode_error(self, request: Request, error: Exception) -> RequestError:
+        if isinstance(error, RequestError):
+            return error
+        self._log.failure("encoding failed", request.request_id, error)
+        return RequestError(
+            Cause.ENCODE_FAILED, f"The answer could not be written: {describe(error)}"
+        )
 
     def _encode_off_thread(self, request: Request) -> None:
         if not request.cancelled:
