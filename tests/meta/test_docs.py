@@ -103,3 +103,11 @@ def test_news_fragments_have_a_known_type():
         types = {row["directory"] for row in tomllib.load(file)["tool"]["towncrier"]["type"]}
     fragments = [path for path in (ROOT / "news").iterdir() if path.name != "README.md"]
     assert [path.name for path in fragments if path.suffixes[0].strip(".") not in types] == []
+
+
+def test_a_pain_needs_a_test_on_the_running_product():
+    """A mark on a unit test alone claims nothing."""
+    render = runpy.run_path(str(ROOT / "scripts" / "generate_pains.py"))["render"]
+    known = {"N01": {"pain": "p", "mechanism": "m"}}
+    assert "| N01 |" not in render(known, {"N01": ["tests/unit/x/test_y.py::test_z"]})
+    assert "| N01 |" in render(known, {"N01": ["tests/process/test_y.py::test_z"]})

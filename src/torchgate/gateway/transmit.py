@@ -6,6 +6,7 @@ its exchange. Nothing is copied but small bodies, which are joined to their head
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import collections
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ _OPEN, _STREAMING, _ANSWERED = (
 )
 
 
-class Transmitter:
+class Transmitter(abc.ABC):
     """Answers of one connection.
 
     Args:
@@ -269,13 +270,13 @@ class Transmitter:
         self.closing = True
         self.linger()
 
+    @abc.abstractmethod
     def linger(self) -> None:
         """Send FIN and discard what still comes; made by the reading half."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def read_on(self) -> None:
         """Go on reading requests; made by the reading half."""
-        raise NotImplementedError
 
     # --- the transport ------------------------------------------------------------------------
 
