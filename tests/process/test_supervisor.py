@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.models.misbehaving import ECHO, EXIT, FAULT, GROW, HANG, HANG_IN_C, WAIT
-from tests.service import Service
+from tests.service import Service, StartError
 
 MODEL = str(Path(__file__).parent.parent / "models" / "misbehaving.py") + ":net"
 
@@ -175,6 +175,28 @@ def test_a_replica_over_its_memory_limit_is_replaced_and_requests_go_on():
         lost = service.wait_event("replica_lost", after=seen, timeout_s=10)
         assert lost["cause"] == "memory-limit"
         assert predict(service)[0] == 200
+
+
+def test_a_model_that_is_over_its_limit_before_the_first_request_ends_the_start():
+    with pytest.raises(StartError) as caught, Service(MODEL, "--memory-limit", "100MiB"):
+        pass
+    assert caught.value.code == 3
+    assert "100 MiB allowed" in caught.value.stderr
+    assert "--memory-limit" in caught.value.stderr
+
+
+def test_a_frozen_worker_is_not_ready_and_is_again_when_it_goes_on(both_ready):
+    seen = len(both_ready.events)
+    victim = both_ready.children("worker")["worker net/1"]
+    os.kill(victim, signal.SIGSTOP)
+    try:
+        both_ready.wait_event("replica_health", after=seen, replica=1, responsive=False)
+        assert metric(both_ready, "torchgate_model_ready{") == 1
+        assert predict(both_ready)[0] == 200
+    finally:
+        os.kill(victim, signal.SIGCONT)
+    both_ready.wait_event("replica_health", after=seen, replica=1, responsive=True)
+    assert both_ready.children("worker")["worker net/1"] == victim
 
 
 @pytest.mark.pain("N24")

@@ -15,11 +15,13 @@ Nothing here imports torch or numpy; what a command needs is imported when it ru
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    _open_standard_streams()
     from torchgate.cli.app import app
     from torchgate.cli.text import show_error
     from torchgate.errors import ConfigError
@@ -34,3 +36,16 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+
+
+def _open_standard_streams() -> None:
+    """Point closed standard descriptors at nothing, or the next socket would become somebody's standard output."""
+    for fd, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, mode)  # takes the lowest free number, which is this one
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)

@@ -16,6 +16,7 @@ GATEWAY_EXIT_CODE = 1
 _OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"})  # sent, never raised by a fault
 _START_HINTS = {
     ExitCause.OOM_KILL: "give it more memory, fewer replicas, or a smaller model",
+    ExitCause.MEMORY_LIMIT: "it needs that much before its first request: raise --memory-limit",
     ExitCause.START_TIMEOUT: "allow more time with --start-timeout, or see what its code waits for",
 }
 

@@ -157,7 +157,7 @@ class Service:
 
     def _on_worker_message(self, worker: Worker, message: LoadProgress | ModelReady) -> None:
         if isinstance(message, ModelReady):
-            if worker.state is ChildState.STARTING:
+            if worker.state is ChildState.STARTING and not self._watch.is_too_big_to_start(worker):
                 self._on_worker_ready(worker, message)
             return
         worker.phase = message.phase

@@ -54,6 +54,15 @@ class Watch:
                 if tick % MEMORY_TICKS == 0 and worker.config.memory_limit_bytes:
                     self._look_at_memory(worker, now_ns)
 
+    def is_too_big_to_start(self, worker: Worker) -> bool:
+        """End a replica that is over its memory limit before its first request: its successors would be, too."""
+        limit = worker.config.memory_limit_bytes
+        resident = resident_bytes(worker.pid) if limit else 0
+        if resident <= limit:
+            return False
+        worker.kill(ExitCause.MEMORY_LIMIT, _over(resident, limit))
+        return True
+
     def _look_at_start(self, worker: Worker, now_ns: int) -> None:
         limit_s = worker.config.start_timeout_s
         if now_ns - worker.started_ns > limit_s * NS_PER_S:
@@ -115,7 +124,7 @@ class Watch:
         resident = resident_bytes(worker.pid)
         if resident <= limit:
             return
-        detail = f"{resident / 2**20:.0f} MiB resident, {limit / 2**20:.0f} MiB allowed"
+        detail = _over(resident, limit)
         others = any(
             other is not worker and other.state is ChildState.READY and not other.unresponsive
             for other in self._tree.replicas(worker.config.name)
@@ -134,3 +143,7 @@ class Watch:
                 del self._leaving[worker]
             elif now_ns > deadline_ns:
                 worker.kill(ExitCause.MEMORY_LIMIT)
+
+
+def _over(resident: int, limit: int) -> str:
+    return f"{resident / 2**20:.0f} MiB resident, {limit / 2**20:.0f} MiB allowed"
