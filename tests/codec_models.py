@@ -21,7 +21,14 @@ def tensor(name, datatype, *shape, **more):
     return TensorSpec(name=name, datatype=Datatype(datatype), shape=shape, **more)
 
 
-def codec(*inputs, outputs=(), max_rows=128, declaration: Declaration | None = None, name="m"):
+def codec(
+    *inputs,
+    outputs=(),
+    max_rows=128,
+    declaration: Declaration | None = None,
+    name="m",
+    dimensions=(),
+):
     """Return the codec of a model with these inputs; one output ``output0`` [batch, 3] unless named."""
     outputs = outputs or (tensor("output0", "FP32", "batch", 3),)
     signature = Signature(
@@ -29,6 +36,7 @@ def codec(*inputs, outputs=(), max_rows=128, declaration: Declaration | None = N
         platform="pytorch_eager",
         inputs=inputs,
         outputs=outputs,
+        dimensions=dimensions,
         batching=Batching(merge=True, reason="", max_rows=max_rows),
     )
     return Codec(signature, declaration, max_rows)

@@ -5,13 +5,13 @@ The one place all request forms go through, so that a tensor is held to the same
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 from torchgate.errors import Cause, RequestError, TensorError
 from torchgate.schema.signature import BATCH, Signature
 from torchgate.worker.codec.decoded import AnswerForm, Decoded
-from torchgate.worker.codec.ports import ANY_LENGTH, Array, Port, shares_dimensions, show_shape
+from torchgate.worker.codec.ports import OPEN_SIZE, Array, Port, shares_dimensions, show_shape
 
 MAX_SHOWN_NAMES = 16
 COUNTED_BYTES = 256 * 1024  # smaller JSON bodies are read without counting first
@@ -25,21 +25,13 @@ class Assembly:
     Args:
         signature: The model's contract.
         max_rows: Most rows in one request.
-        lengths: Smallest and largest size of named dynamic dimensions, where known.
-        multiples: What the size of a named dynamic dimension must be a multiple of, where known.
     """
 
-    def __init__(
-        self,
-        signature: Signature,
-        max_rows: int,
-        lengths: Mapping[str, tuple[int, int]] | None = None,
-        multiples: Mapping[str, int] | None = None,
-    ) -> None:
+    def __init__(self, signature: Signature, max_rows: int) -> None:
         self.has_rows = signature.has_rows
+        dimensions = {dimension.name: dimension for dimension in signature.dimensions}
         self.ports = tuple(
-            Port(spec, has_rows=self.has_rows, lengths=lengths or {}, multiples=multiples or {})
-            for spec in signature.inputs
+            Port(spec, has_rows=self.has_rows, dimensions=dimensions) for spec in signature.inputs
         )
         self.names = tuple(port.name for port in self.ports)
         self.by_name = {port.name: port for port in self.ports}
@@ -58,10 +50,10 @@ class Assembly:
         total = 0
         for port in self.ports:
             count = max_rows if self.has_rows and port.rank > skip else 1
-            for _, high in port.tail[: max(0, len(port.tail) - skip)]:
-                if high >= ANY_LENGTH[1]:
+            for sizes in port.tail[: max(0, len(port.tail) - skip)]:
+                if sizes.stop > OPEN_SIZE - sizes.step:
                     return None
-                count *= max(high, 1)
+                count *= max(sizes.stop - 1, 1)
             total += count
         return total
 

@@ -33,7 +33,7 @@ from torchgate.worker.codec.npy import read_npy, write_npy
 from torchgate.worker.codec.oip_answer import OipWriter
 from torchgate.worker.codec.oip_request import OipReader
 from torchgate.worker.codec.plain import PlainReader
-from torchgate.worker.codec.ports import ANY_LENGTH, Array
+from torchgate.worker.codec.ports import Array
 
 Body = bytes | memoryview
 Piece = bytes | memoryview
@@ -60,7 +60,7 @@ class Codec:
 
     Args:
         signature: The model's contract.
-        declaration: What its file declares (own ``decode`` and ``encode``, lengths), or None.
+        declaration: What its file declares (own ``decode`` and ``encode``), or None.
         max_rows: Most rows in one request.
         version: Version shown to Open Inference Protocol clients.
     """
@@ -72,11 +72,7 @@ class Codec:
         max_rows: int,
         version: str = "1",
     ) -> None:
-        lengths = {d.name: (d.minimum, d.maximum or ANY_LENGTH[1]) for d in signature.dimensions}
-        if declaration is not None:
-            lengths.update(declaration.lengths)
-        multiples = {d.name: d.multiple for d in signature.dimensions if d.multiple > 1}
-        self._assembly = Assembly(signature, max_rows, lengths, multiples)
+        self._assembly = Assembly(signature, max_rows)
         self._outputs = signature.outputs
         self._plain = PlainReader(self._assembly)
         self._plain_writer = PlainWriter(signature)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from torchgate.errors import Cause, TensorError
 from torchgate.schema.datatypes import INTEGER_RANGE, Datatype
-from torchgate.schema.signature import BATCH, TensorSpec
+from torchgate.schema.signature import BATCH, Dimension, TensorSpec
 
 Array = NDArray[Any]
 
@@ -57,7 +57,7 @@ _WIDER_FLOAT = {
     Datatype.FP32: {Datatype.FP64},
 }
 
-ANY_LENGTH = (1, 1 << 62)  # a dynamic dimension has at least one element
+OPEN_SIZE = 1 << 62  # stands for the largest size of a dimension that has none
 MAX_SHOWN_DIMS = 16  # a shape with more is cut in messages
 
 
@@ -143,8 +143,7 @@ class Port:
         datatype: Its element type.
         dtype: The numpy type that carries it.
         rank: Dimensions, the row axis included.
-        tail: Smallest and largest size of each dimension after the row axis (of all, without one).
-        steps: What each of those sizes must be a multiple of; empty when none must.
+        tail: Sizes that each dimension after the row axis may have (of all, without one).
         static: ``tail`` when all of it is fixed, else None.
         has_rows: Whether requests may leave the row axis away.
         ranged: Whether elements have a declared range.
@@ -160,17 +159,11 @@ class Port:
         "rank",
         "spec",
         "static",
-        "steps",
         "tail",
     )
 
     def __init__(
-        self,
-        spec: TensorSpec,
-        *,
-        has_rows: bool,
-        lengths: Mapping[str, tuple[int, int]],
-        multiples: Mapping[str, int],
+        self, spec: TensorSpec, *, has_rows: bool, dimensions: Mapping[str, Dimension]
     ) -> None:
         self.spec = spec
         self.name = spec.name
@@ -179,11 +172,7 @@ class Port:
         self.rank = len(spec.shape)
         self.has_rows = has_rows
         dims = spec.shape[1:] if has_rows else spec.shape
-        self.tail = tuple(
-            (d, d) if isinstance(d, int) else lengths.get(d, ANY_LENGTH) for d in dims
-        )
-        steps = tuple(1 if isinstance(d, int) else multiples.get(d, 1) for d in dims)
-        self.steps = steps if max(steps, default=1) > 1 else ()
+        self.tail = tuple(_sizes(d, dimensions) for d in dims)
         fixed = tuple(d for d in dims if isinstance(d, int))
         self.static = fixed if len(fixed) == len(dims) else None
         self.ranged = spec.minimum is not None or spec.maximum is not None
@@ -216,9 +205,7 @@ class Port:
             return tail == self.static
         if len(tail) != len(self.tail):
             return False
-        if any(size % step for size, step in zip(tail, self.steps, strict=False)):
-            return False
-        return all(low <= size <= high for size, (low, high) in zip(tail, self.tail, strict=True))
+        return all(size in sizes for size, sizes in zip(tail, self.tail, strict=True))
 
     def shape_error(self, shape: Sequence[int], *, single: bool = False) -> TensorError:
         """Return the error for a shape that doesn't fit.
@@ -236,22 +223,19 @@ class Port:
             detail = f"Input {self.name!r} has {len(shape)} dimensions, not {self.rank}."
             return self.error(detail, got, self._rank_hint(shape))
         first = 1 if self.has_rows else 0
-        for axis, (low, high) in enumerate(self.tail, first):
+        for axis, sizes in enumerate(self.tail, first):
             size = shape[axis]
-            if low <= size <= high:
+            if size in sizes:
                 continue
-            want = f"not {low}"
-            if low != high:
-                want = f"below {low}" if size < low else f"above {high}"
-            detail = f"Input {self.name!r} has size {size} in dimension {axis}, {want}."
-            return self.error(detail, got, self._order_hint(tuple(shape)))
-        for axis, step in enumerate(self.steps, first):
-            if shape[axis] % step:
-                detail = (
-                    f"Input {self.name!r} has size {shape[axis]} in dimension {axis}, which is no "
-                    f"multiple of {step}."
-                )
+            detail = f"Input {self.name!r} has size {size} in dimension {axis}"
+            if sizes[0] < size < sizes[-1]:
+                detail += f", which is no multiple of {sizes.step}."
                 return self.error(detail, got, "pad it to the next multiple")
+            if sizes[0] == sizes[-1]:
+                detail += f", not {sizes[0]}."
+            else:
+                detail += f", below {sizes[0]}." if size < sizes[0] else f", above {sizes[-1]}."
+            return self.error(detail, got, self._order_hint(tuple(shape)))
         return self.error(f"Input {self.name!r} does not fit the signature.", got)
 
     def empty_error(self, got: str) -> TensorError:
@@ -321,6 +305,16 @@ class Port:
             if self.datatype.is_float
             else "are these the ids or classes (vocabulary) that the model was trained with?",
         )
+
+
+def _sizes(size: int | str, dimensions: Mapping[str, Dimension]) -> range:
+    """Return the sizes a dimension may have; a dynamic one has at least one element."""
+    if isinstance(size, int):
+        return range(size, size + 1)
+    bounds = dimensions.get(size, Dimension(name=size))
+    step = bounds.multiple
+    least = -(-max(1, bounds.minimum) // step) * step
+    return range(least, (bounds.maximum or OPEN_SIZE) + 1, step)
 
 
 def shares_dimensions(specs: Sequence[TensorSpec]) -> bool:

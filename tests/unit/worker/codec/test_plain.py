@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.codec_models import codec, plain, refusal, tensor, told
-from torchgate.declare import Declaration
 from torchgate.errors import Cause
+from torchgate.schema.signature import Dimension
 
 X = tensor("x", "FP32", "batch", 3)
 
@@ -201,13 +201,13 @@ def test_equal_dimensions_must_agree():
     assert "'seq' is 1 in input 'mask', but 2 in 'ids'" in error.detail
 
 
-def test_declared_lengths():
-    """A dynamic dimension keeps to its declared lengths."""
-    declaration = Declaration(lengths={"seq": (2, 4)})
-    model = codec(tensor("ids", "INT64", "batch", "seq"), declaration=declaration)
-    assert plain(model, {"ids": [1, 2]}).rows == 1
-    assert "below 2" in told(refusal(lambda: plain(model, {"ids": [1]})))
-    assert "above 4" in told(refusal(lambda: plain(model, {"ids": [1] * 5})))
+def test_bounds_of_a_dynamic_dimension_bound_the_elements_too():
+    """With a largest length the elements of a request are counted before they are read."""
+    seq = Dimension(name="seq", minimum=3, maximum=8, multiple=2)
+    model = codec(tensor("ids", "INT64", "batch", "seq"), dimensions=(seq,))
+    assert "below 4" in told(refusal(lambda: plain(model, {"ids": [1] * 2})))
+    body = b"[" + b"0," * 200_000 + b"0]"
+    assert refusal(lambda: plain(model, body)).cause is Cause.TOO_MANY_ROWS
 
 
 @pytest.mark.pain("T12")
