@@ -68,10 +68,12 @@ def _load_and_compute(
     loop: IoLoop, log: WorkerLog, crashed: Callable[[BaseException], None]
 ) -> None:
     try:
-        from torchgate.worker.start import bring_up  # imports torch: at once, before any order
+        import torch  # noqa: F401 - at once, before any order
     except ImportError as error:
         _fail(loop, ModelImportError(f"PyTorch can't be imported: {error}", "reinstall torch"))
         return
+    from torchgate.worker.start import bring_up
+
     order = loop.orders.get()
     try:
         compute, loaded = bring_up(order, loop, log, crashed)
