@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,6 +24,9 @@ from torchgate.worker.lengths import Shapes
 
 EXAMPLE_LIMIT = 64 * 1024
 """Largest example body shown in ``/openapi.json``, in bytes."""
+
+EXAMPLE_DIGITS = 5
+"""Significant digits of its numbers: enough to try the model, and short to read."""
 
 _T = TypeVar("_T")
 _NOTHING = Declaration()
@@ -84,7 +88,7 @@ def signature_of(found: Findings, declaration: Declaration | None) -> Signature:
         decode_types=said.decode_types,
         encodes=said.encode is not None,
         encode_type=said.encode_type,
-        example=_example_body(found),
+        example=_example_body(found, inputs),
         notes=found.notes,
     )
 
@@ -212,25 +216,26 @@ def _output(
     return TensorSpec(name=name, datatype=kind, shape=shape, labels=labels)
 
 
-def _example_body(found: Findings) -> bytes | None:
+def _example_body(found: Findings, inputs: tuple[TensorSpec, ...]) -> bytes | None:
     if sum(tensor.numel() for tensor in found.example.values()) > EXAMPLE_LIMIT // 2:
         return None
-    body = {
-        name: _plain(tensor[0] if found.has_rows else tensor)
-        for name, tensor in found.example.items()
-    }
+    body = {}
+    for spec in inputs:
+        tensor = found.example[spec.name]
+        body[spec.name] = _plain(tensor[0] if found.has_rows else tensor, spec)
     text = json.dumps(body, separators=(",", ":")).encode()
     return text if len(text) <= EXAMPLE_LIMIT else None
 
 
-def _plain(tensor: torch.Tensor) -> Any:
+def _plain(tensor: torch.Tensor, spec: TensorSpec) -> Any:
     if not tensor.is_floating_point():
         return tensor.tolist()
-    # Shortest form that is read back as the same number; five digits are enough for an example.
-    return _each(tensor.double().nan_to_num().tolist(), lambda value: float(f"{value:.5g}"))
+    low = -math.inf if spec.minimum is None else spec.minimum
+    high = math.inf if spec.maximum is None else spec.maximum
 
+    def rounded(value: Any) -> Any:
+        if isinstance(value, list):
+            return [rounded(entry) for entry in value]
+        return min(max(float(f"{value:.{EXAMPLE_DIGITS}g}"), low), high)
 
-def _each(value: Any, change: Callable[[float], float]) -> Any:
-    if isinstance(value, list):
-        return [_each(entry, change) for entry in value]
-    return change(value)
+    return rounded(tensor.double().nan_to_num().tolist())

@@ -26,6 +26,7 @@ from torchgate.worker.lengths import find_shapes, rows_of_program, shapes_of_pro
 from torchgate.worker.probe import Reading, read
 from torchgate.worker.program import Program
 from torchgate.worker.ranges import index_ranges
+from torchgate.worker.sample import with_example_answer
 from torchgate.worker.target import Resolved, resolve
 from torchgate.worker.trace import message_of
 from torchgate.worker.warm import measure
@@ -94,6 +95,7 @@ def load(config: ModelConfig, work_dir: str, progress: Progress) -> LoadedModel:
     call, reading, found = _probe(config, resolved, work_dir, device)
     found = dataclasses.replace(found, notes=(*notes, *found.notes))
     signature = signature_of(found, resolved.declaration)
+    signature = with_example_answer(signature, resolved.declaration, call, device)
     progress("warm", "")
     max_rows = signature.batching.max_rows
     return LoadedModel(

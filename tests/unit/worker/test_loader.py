@@ -167,6 +167,35 @@ def test_the_example_is_a_body_of_one_row():
     assert all(isinstance(token, int) for token in body["ids"])
 
 
+def test_the_answer_to_the_example_is_in_the_signature():
+    assert len(json.loads(loaded("mlp.py:net").signature.example_answer)["output0"]) == 10
+    answer = json.loads(loaded("hooks.py:Image").signature.example_answer)
+    assert set(answer) == {"class", "probability"}
+    assert loaded("hooks.py:text").signature.example_answer is None  # it is no JSON
+
+
+def test_an_encode_that_fails_is_found_while_loading(tmp_path):
+    (tmp_path / "bad.py").write_text(
+        "import torch, torchgate\n"
+        "net = torchgate.model(encode=lambda outputs: outputs['nothing'])(torch.nn.Linear(2, 2))\n"
+        "example_inputs = torch.ones(1, 2)\n"
+    )
+    signature = loaded(f"{tmp_path}/bad.py:net").signature
+    assert signature.example_answer is None
+    assert "the example has no answer" in signature.notes[0]
+
+
+def test_example_numbers_stay_inside_a_declared_range(tmp_path):
+    (tmp_path / "edge.py").write_text(
+        "import torch, torchgate\n"
+        "net = torchgate.model(ranges=(0, 0.123456789))(torch.nn.Linear(1, 1).double())\n"
+        "example_inputs = torch.full((1, 1), 0.123456789, dtype=torch.float64)\n"
+    )
+    signature = loaded(f"{tmp_path}/edge.py:net").signature
+    assert json.loads(signature.example)["input"] == [0.123456789]
+    assert signature.example_answer
+
+
 def test_what_was_declared_is_in_the_signature():
     model = loaded("hooks.py:Image")
     signature = model.signature
