@@ -143,7 +143,7 @@ class Assembly:
             self._check_shared(arrays)
         if self._ranged:
             for port, array in zip(ports, arrays, strict=True):
-                port.check_range(array)
+                port.check_range(array, single=single)
         if self._is_static:
             key: tuple[tuple[int, ...], ...] = self._static_key
         elif self.has_rows:

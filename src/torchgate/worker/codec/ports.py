@@ -270,8 +270,12 @@ class Port:
                 return f"the order of dimensions looks wrong{layout}: transpose by {full}"
         return ""
 
-    def check_range(self, array: Array) -> None:
+    def check_range(self, array: Array, *, single: bool = False) -> None:
         """Check the declared range of elements; NaN is outside any range.
+
+        Args:
+            array: The input, row axis included when the model has one.
+            single: Whether the request had none, because it is one row: then places are told without it.
 
         Raises:
             TensorError: An element is outside; names the first one.
@@ -290,7 +294,7 @@ class Port:
         flat = int(np.argmin(good))
         if bool(good.reshape(-1)[flat]):
             return
-        at = [int(i) for i in np.unravel_index(flat, values.shape)]
+        at = [int(i) for i in np.unravel_index(flat, values.shape)][single:]
         value = values.reshape(-1)[flat].item()
         span = (
             f"{'-inf' if low is None else f'{low:g}'} to {'inf' if high is None else f'{high:g}'}"
