@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from typing import TYPE_CHECKING
 
@@ -100,6 +99,8 @@ class TextConsole:
 
     def _starting(self, event: events.Starting) -> None:
         self._models = event.models
+        import importlib.metadata  # 20 ms that would delay the workers at the top of the file
+
         version = importlib.metadata.version("torchgate")
         self.rich.print(f"[bold]torchgate[/] {version} [dim](pid {event.pid})[/]")
         self._row("machine", "; ".join(event.facts))
