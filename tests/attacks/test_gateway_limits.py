@@ -107,6 +107,16 @@ def test_a_request_that_takes_too_long_in_all_is_answered_408_and_cancelled(tmp_
         assert sock.recv(1) == b""
 
 
+def test_requests_behind_one_that_timed_out_are_cancelled_too(tmp_path):
+    with Stage(tmp_path, limits={"total_timeout_s": 0.3}) as stage:
+        sock = stage.connect(HELD * 3)
+        stage.held.wait(3)
+        assert cause_of(sock) == (408, "total-timeout")
+        assert sock.recv(1) == b""
+        wait_for(lambda: len(stage.held.cancelled) == 3)
+        assert sorted(line["status"] for line in stage.log_lines(3)) == [408, 499, 499]
+
+
 def test_a_client_that_does_not_take_its_answer_is_cut_off(tmp_path):
     def large(exchange):
         exchange.respond(200, "application/octet-stream", bytes(30_000_000))

@@ -73,6 +73,7 @@ class Stage:
         self._block_fd = create_block()
         self.counters = CounterBlock(self._block_fd)
         self.errors = []
+        self.reports = []
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._sockets = []
@@ -103,7 +104,9 @@ class Stage:
         clock = SystemClock()
         meters = GatewayMeters(self.counters, "gateway-0")
         log = AccessLog(str(self.log_file), meters.lines_dropped)
-        self.shared = Shared(self.loop, clock, time.time, meters, log, self._memory)
+        self.shared = Shared(
+            self.loop, clock, time.time, meters, log, self._memory, self.reports.append
+        )
         self.listener = Listener(self.config, self.shared, self._router, self._fd_limit)
         server = await self.loop.create_server(self.listener.new_connection, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]

@@ -222,13 +222,27 @@ def test_paths_that_are_others_are_not_found(stage, raw):
     assert stage.ask(b"GET " + raw + b" HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 404 ")
 
 
-def test_a_defect_in_a_handler_is_a_500_without_internals_and_the_rest_goes_on(stage, capfd):
+def test_a_defect_in_a_handler_is_a_500_without_internals_and_the_rest_goes_on(stage):
     sock = stage.connect(b"GET /broken HTTP/1.1\r\n" + HOST + b"\r\n" + GET)
     answer = read_answer(sock)
     assert (answer.status, answer.json["cause"]) == (500, "internal")
     assert b"Zero" not in answer.body
     assert read_answer(sock).body == b"hello"
-    assert "ZeroDivisionError: a defect of ours" in capfd.readouterr().err
+    assert "ZeroDivisionError: a defect of ours" in stage.reports[0]
+    assert answer.fields[b"x-request-id"].decode() in stage.reports[0]
+
+
+def test_an_answer_that_would_break_out_of_its_head_is_a_500(tmp_path):
+    def split(exchange):
+        exchange.respond(200, "text/plain\r\nx: y", b"a", ((b"b", b"c"),))
+
+    with Stage(tmp_path, {"/split": {b"GET": split}}) as stage:
+        sock = stage.connect(b"GET /split HTTP/1.1\r\n" + HOST + b"\r\n" + GET)
+        answer = read_answer(sock)
+        assert (answer.status, answer.json["cause"]) == (500, "internal")
+        assert b"x" not in answer.fields
+        assert read_answer(sock).status == 200
+        assert "CR, LF or NUL" in stage.reports[0]
 
 
 class TestUnreadBodies:

@@ -45,18 +45,14 @@ class GatewayProcess:
         block_fd = create_block()
         self.counters = CounterBlock(block_fd)
 
-        def limit():
-            if nofile is not None:
-                resource.setrlimit(resource.RLIMIT_NOFILE, nofile)
-
+        prefix = ["prlimit", f"--nofile={nofile[0]}:{nofile[1]}"] if nofile else []
         stderr = self.stderr_file.open("wb")
         code = ["-c", BLOCKING] if blocking else ["-m", "torchgate.gateway"]
         self.process = subprocess.Popen(
-            [sys.executable, *code, str(theirs.fileno())],
+            [*prefix, sys.executable, *code, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdout=subprocess.PIPE,
             stderr=stderr,
-            preexec_fn=limit,
         )
         theirs.close()
         stderr.close()

@@ -17,7 +17,6 @@ Read next: `torchgate.gateway.exchange`, `torchgate.gateway.transmit`.
 from __future__ import annotations
 
 import asyncio
-import sys
 import traceback
 from typing import TYPE_CHECKING, cast
 
@@ -347,10 +346,11 @@ class Connection(Transmitter, asyncio.Protocol):
                 self._options(exchange, route)
             else:
                 self._answer_refusal(exchange, route, _not_allowed(route))
-        except RequestError as error:
-            exchange.respond_error(error)
-        except Exception:  # noqa: BLE001 - an error of ours in a handler must not take the gateway down
-            self._report_defect(exchange)
+        except Exception as error:  # noqa: BLE001 - a defect in a handler must not take the gateway down
+            if isinstance(error, RequestError) and exchange.state is ExchangeState.OPEN:
+                exchange.respond_error(error)
+            else:
+                self._report_defect(exchange)
         if exchange.state is ExchangeState.OPEN:
             self._due(exchange.accepted_ns + self._listener.total_ns)
 
@@ -368,10 +368,13 @@ class Connection(Transmitter, asyncio.Protocol):
 
     def _report_defect(self, exchange: Exchange) -> None:
         """An exception nobody expected: all of it in the log, nothing of it to the client."""
-        text = f"torchgate: request {exchange.request_id.decode()}: {traceback.format_exc()}"
-        sys.stderr.write(text)
+        self._shared.report(
+            f"request {exchange.request_id.decode()}: {traceback.format_exc().rstrip()}"
+        )
         if exchange.state is ExchangeState.OPEN:
             exchange.respond_error(RequestError(Cause.INTERNAL, "The gateway failed; see its log."))
+        elif exchange.state is ExchangeState.STREAMING:
+            self.abort()  # the only way left to say that the answer is not whole
 
     def refuse(self, error: ProtocolError | RequestError) -> None:
         """Answer what can't be read any further, after the answers before it, and close."""

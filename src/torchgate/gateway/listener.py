@@ -21,7 +21,7 @@ from torchgate.wire.head import HeadTable
 FD_CAP = 65_536
 """Most descriptors asked for: some systems allow 10^9, and tables sized by that eat all memory."""
 
-FD_RESERVE = 128
+FD_RESERVE = 100
 """Descriptors kept for control and frame links, logs, and telling clients that there are too many."""
 
 MAX_REFUSALS = 32

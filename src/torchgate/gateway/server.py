@@ -222,7 +222,7 @@ class Gateway:
         log = AccessLog(message.access_log, meters.lines_dropped)
         budget = min(config.limits.memory_budget_bytes for config in message.listeners)
         unix_s = time.time  # noqa: TID251 - for the field `date`
-        shared = Shared(self._loop, self._clock, unix_s, meters, log, budget)
+        shared = Shared(self._loop, self._clock, unix_s, meters, log, budget, say)
         self._snapshot = first_snapshot(message)
         service = InferenceService(
             message.gateway, message.models, counters, self._clock, self._loop
@@ -340,6 +340,8 @@ class Gateway:
 
     def _drain_on(self, now_ns: int) -> None:
         """Look how far the drain is; end when nothing is open or the time is over."""
+        for listener in self._listeners:
+            listener.drain()  # what became idle since
         connections = sum(len(listener.connections) for listener in self._listeners)
         gateway = self.snapshot.gateway
         if not connections or now_ns >= self._drain_deadline_ns:

@@ -42,6 +42,7 @@ class Shared:
         meters: The gateway's values in its counter block.
         log: The access log.
         memory_limit: Bound of the memory budget, bytes.
+        report: Takes one text for people, about defects.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class Shared:
         meters: GatewayMeters,
         log: AccessLog,
         memory_limit: int,
+        report: Callable[[str], None],
     ) -> None:
+        self.report = report
         self.loop = loop
         self.now_ns = clock.now_ns
         self.unix_s = unix_s

@@ -24,11 +24,7 @@ COPY_BYTES = 16 * 1024
 """Bodies up to this size are copied behind their head; larger ones are written as they are."""
 
 _BODILESS = frozenset((204, 304))
-_OPEN, _STREAMING, _ANSWERED = (
-    ExchangeState.OPEN,
-    ExchangeState.STREAMING,
-    ExchangeState.ANSWERED,
-)
+_STREAMING = ExchangeState.STREAMING
 
 
 class Transmitter(abc.ABC):
@@ -95,7 +91,16 @@ class Transmitter(abc.ABC):
         """Frame and send a whole answer; see `torchgate.gateway.exchange.ResponseSink`."""
         if len(body) >= MIN_BYTES and self._compress(exchange, content_type, body, headers):
             return
-        self._frame(exchange, content_type, body, headers)
+        try:
+            self._frame(exchange, content_type, body, headers)
+        except ValueError as error:  # a field of the answer would break out of its line
+            self._shared.report(f"request {exchange.request_id.decode()}: {error}")
+            exchange.status, content_type, body = problem_json(
+                RequestError(Cause.INTERNAL, "The answer could not be written; see the log."),
+                exchange.request_id.decode(),
+            )
+            exchange.cause = Cause.INTERNAL
+            self._frame(exchange, content_type, body, ())
 
     def begin_stream(self, exchange: Exchange, content_type: bytes | str, headers: Headers) -> None:
         """Send the head of a streamed answer: chunked, or ended by the connection's end for HTTP/1.0."""
@@ -259,6 +264,7 @@ class Transmitter(abc.ABC):
 
     def _end(self) -> None:
         """The last answer has left."""
+        self._forget()  # those behind an answer that had to be the last one
         transport = self._transport
         if transport is None:
             return
@@ -304,20 +310,23 @@ class Transmitter(abc.ABC):
         """The connection is gone: cancel what is unanswered and let go of everything."""
         self._transport = None
         self.count_unsent()
-        exchange = self.first
+        self._forget()
+
+    def _forget(self) -> None:
+        """Cancel every request whose answer can't leave any more."""
+        gone = [] if self.first is None else [self.first]
+        gone += self._later or ()
         self.first = None
+        self._later = None
+        self.waiting = 0
         now_ns = self._shared.now_ns()
-        while exchange is not None:
-            open_ = exchange.state in (_OPEN, _STREAMING)
+        for exchange in gone:
             exchange.cancel()
             self._shared.budget.held -= exchange.held
             exchange.held = 0
-            if open_ or not exchange.status:
-                exchange.status = 499
-                exchange.cause = Cause.CLIENT_GONE
+            exchange.status = 499
+            exchange.cause = Cause.CLIENT_GONE
             self._record(exchange, now_ns - exchange.accepted_ns)
-            exchange = self._later.popleft() if self._later else None
-        self.waiting = 0
 
     def give_up(self, exchange: Exchange, error: RequestError) -> None:
         """Answer an open exchange on its handler's behalf, and close; a later answer of the handler is dropped."""
