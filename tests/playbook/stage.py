@@ -124,7 +124,7 @@ class Stage:
 
     def attach(self, number: int, incarnation: int = 1) -> Replica:
         replica = Replica("m", number, incarnation, FakeLink(self.log, f"r{number}.{incarnation}"))
-        self.dispatcher.attach(replica, self.now_ns)
+        self.dispatcher.attach(replica)
         return replica
 
     def up(self, number: int, incarnation: int = 1, *, row_us: float = 100.0) -> Replica:

@@ -200,6 +200,20 @@ def test_what_waits_beyond_its_deadline_is_dropped_unrun() -> None:
     assert stage.take() == ["long"]
 
 
+def test_what_became_hopeless_while_it_waited_is_dropped_when_its_turn_comes() -> None:
+    """Its deadline is still ahead, but less than half of its own time is left: nobody computes for nothing."""
+    stage = BatchingStage(measured={1: 100_000.0})
+    stage.arrive("running")
+    stage.take()
+    stage.arrive("tight", timeout_ms=205)
+    stage.arrive("next")
+    stage.finish(165_000)
+    assert stage.take() == ["next"]
+    assert stage.batcher.has_dropped
+    assert stage.expired() == ["tight"]
+    assert not stage.batcher.has_dropped
+
+
 def test_a_batch_does_not_grow_beyond_its_tightest_deadline() -> None:
     """One more row would make the first one late; it runs in the next call instead."""
     stage = BatchingStage(measured={1: 10_000.0, 2: 20_000.0, 4: 40_000.0}, max_rows=4)

@@ -6,7 +6,9 @@ Read in this order:
 - `prediction`: one request and its life.
 - `dispatch`: one per model: choose a replica, park, replay, the SOLO lane. Decisions only, no I/O.
 - `admission`: may this be accepted now, and by whom.
+- `availability`: what the supervisor says; is it worth waiting for a replica.
 - `deadlines`: who is overdue, without a timer per request.
+- `answers`: heads of answers, and errors that the gateway answers itself.
 - `replica`: one incarnation of a worker as this gateway sees it.
 - `channel`: frames on the socket to a worker, large bodies in the arena.
 - `meters`: the model's values in the counter block.

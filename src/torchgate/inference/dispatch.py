@@ -13,10 +13,7 @@ What holds at all times:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Sequence
-
-import msgspec
 
 from torchgate.clock import NS_PER_MS, NS_PER_S
 from torchgate.errors import Cause, ProtocolError, RequestError
@@ -27,13 +24,14 @@ from torchgate.inference.admission import (
     admit,
     choose,
 )
+from torchgate.inference.answers import Heads, crashed, error_answer, overdue
+from torchgate.inference.availability import Availability
 from torchgate.inference.deadlines import Deadlines
 from torchgate.inference.meters import ModelMeters
 from torchgate.inference.prediction import Prediction, PredictionState
 from torchgate.inference.replica import LinkEvent, LinkState, Replica
 from torchgate.schema.config import ModelConfig
 from torchgate.schema.messages import ReplicaChanged, ReplicaState
-from torchgate.schema.problem import oip_json, problem_json
 from torchgate.wire.frames import (
     DRAINING,
     READY,
@@ -41,33 +39,17 @@ from torchgate.wire.frames import (
     SOLO,
     Frame,
     FrameType,
-    InferMeta,
-    Protocol,
     ResultMeta,
 )
 
 GRACE_NS = 50 * NS_PER_MS  # past its deadline the worker's own answer should win
 VERDICT_NS = 2 * NS_PER_S  # wait for the supervisor to say what a dead worker was running
 MAX_KILLS = 2  # a prediction that has ended so many workers is answered, not run again
-_MAX_METAS = 1024  # heads of answers remembered; they repeat
 
 _NEW, _SENT, _DONE = PredictionState.NEW, PredictionState.SENT, PredictionState.DONE
 _RESULT, _STATUS, _DRAIN = int(FrameType.RESULT), int(FrameType.STATUS), int(FrameType.DRAIN)
 _MASK32 = 0xFFFF_FFFF
 _REFUSALS = frozenset({Cause.QUEUE_FULL, Cause.DEADLINE_UNREACHABLE, Cause.MODEL_UNAVAILABLE})
-_decode_infer_meta = msgspec.msgpack.Decoder(InferMeta).decode
-_decode_result_meta = msgspec.msgpack.Decoder(ResultMeta).decode
-
-
-class Slot:
-    """What the supervisor last said of one replica number, whatever its incarnation."""
-
-    __slots__ = ("changed", "since_ns", "state")
-
-    def __init__(self) -> None:
-        self.state = ReplicaState.STARTING
-        self.changed: ReplicaChanged | None = None
-        self.since_ns = 0
 
 
 class Dispatcher:
@@ -93,7 +75,7 @@ class Dispatcher:
         self._random = random
         self._max_in_flight = config.queue_rows + OUTSTANDING_SLACK
         self.replicas: dict[tuple[int, int], Replica] = {}
-        self.slots = {number: Slot() for number in range(config.replicas)}
+        self.availability = Availability(config.name, config.replicas)
         self.ready: list[Replica] = []
         self.open: dict[int, Prediction] = {}  # in order of submission
         self.parked: dict[int, Prediction] = {}
@@ -103,7 +85,7 @@ class Dispatcher:
         self.unknown_results = 0
         self._deadlines = Deadlines()
         self._severed: list[Replica] = []
-        self._metas: dict[bytes, ResultMeta] = {}
+        self._heads = Heads()
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -150,10 +132,10 @@ class Dispatcher:
 
     # --- replicas -----------------------------------------------------------------------------
 
-    def attach(self, replica: Replica, now_ns: int) -> None:
+    def attach(self, replica: Replica) -> None:
         """A replica process was started; its link is open."""
         self.replicas[replica.number, replica.incarnation] = replica
-        self._slot(replica.number, ReplicaState.STARTING, None, now_ns)
+        self.availability.started(replica.number)
 
     def on_loaded(
         self, number: int, incarnation: int, row_us: float, batch_us: dict[int, float], now_ns: int
@@ -162,7 +144,7 @@ class Dispatcher:
         replica = self.replicas.get((number, incarnation))
         if replica is None or not replica.is_linked:
             return
-        self._slot(number, ReplicaState.READY, None, now_ns)
+        self.availability.loaded(number)
         replica.measure(row_us, batch_us)
         self._advance(replica, LinkEvent.LOADED, now_ns)
         if replica.state is LinkState.LOADED:
@@ -181,7 +163,7 @@ class Dispatcher:
                 self._advance(replica, LinkEvent.LOADED, now_ns)
                 if replica.state is LinkState.LOADED:
                     replica.link.ping()
-        self._slot(number, state, message, now_ns)
+        self.availability.changed(message, now_ns)
         self._refuse_parked(now_ns)
 
     def on_frames(self, replica: Replica, frames: Sequence[Frame], now_ns: int) -> None:
@@ -255,7 +237,7 @@ class Dispatcher:
             if prediction.id in suspects:
                 prediction.kills += 1
             if prediction.kills >= MAX_KILLS:
-                self._answer_error(prediction, _crashed(prediction), now_ns)
+                self._answer_error(prediction, crashed(prediction), now_ns)
             elif prediction.kills:
                 self._suspect(prediction)
             else:
@@ -280,7 +262,7 @@ class Dispatcher:
             self._meters.replayed()
             self._send(prediction, choose(self.ready, now_ns, self._random), REPLAY)
             return
-        error = self._unavailable(now_ns)
+        error = self.availability.refusal(now_ns)
         if error is not None:
             self._refuse(prediction, error, now_ns)
         else:
@@ -289,7 +271,7 @@ class Dispatcher:
     # --- parking ------------------------------------------------------------------------------
 
     def _park_new(self, prediction: Prediction, now_ns: int) -> None:
-        error = self._unavailable(now_ns)
+        error = self.availability.refusal(now_ns)
         if error is None and (
             len(self.parked) >= self.config.queue_rows
             or self.parked_bytes + prediction.size > PARKED_BYTES
@@ -330,31 +312,12 @@ class Dispatcher:
     def _refuse_parked(self, now_ns: int) -> None:
         if self.ready or not (self.parked or self.suspects):
             return
-        error = self._unavailable(now_ns)
+        error = self.availability.refusal(now_ns)
         if error is None:
             return
         for prediction in [*self.parked.values(), *self.suspects.values()]:
             self._withdraw_place(prediction)
             self._refuse(prediction, error, now_ns)
-
-    def _unavailable(self, now_ns: int) -> RequestError | None:
-        """Return why waiting for a replica is pointless, or None when one may come up."""
-        retry_s = math.inf
-        cause = ""
-        for slot in self.slots.values():
-            if slot.state is not ReplicaState.FAILED:
-                return None
-            changed = slot.changed
-            if changed is not None:
-                left_s = changed.retry_after_s - (now_ns - slot.since_ns) / NS_PER_S
-                retry_s = min(retry_s, left_s)
-                cause = cause or (changed.cause or "")
-        return RequestError(
-            Cause.MODEL_UNAVAILABLE,
-            f"Model {self.config.name!r} has no running replica: its workers keep ending"
-            f"{f' ({cause})' if cause else ''}. Another start is tried later.",
-            retry_after_s=max(1, math.ceil(retry_s)) if math.isfinite(retry_s) else 30,
-        )
 
     # --- sending and answering ----------------------------------------------------------------
 
@@ -370,7 +333,7 @@ class Dispatcher:
         replica.link.infer(prediction, flags)
 
     def _on_result(self, replica: Replica, frame: Frame, now_ns: int) -> None:
-        meta = self._metas.get(frame.meta) or self._result_meta(frame.meta)
+        meta = self._heads.known.get(frame.meta) or self._heads.decode(frame.meta)
         prediction = replica.in_flight.pop(frame.id, None)
         if prediction is None:
             self.unknown_results += 1
@@ -408,22 +371,8 @@ class Dispatcher:
         else:
             self._place(prediction, now_ns)
 
-    def _result_meta(self, data: bytes) -> ResultMeta:
-        try:
-            meta = _decode_result_meta(data)
-        except msgspec.MsgspecError as error:
-            raise ProtocolError(Cause.WORKER_PROTOCOL, f"head of a RESULT: {error}") from error
-        if len(self._metas) >= _MAX_METAS:
-            self._metas.clear()
-        self._metas[data] = meta
-        return meta
-
     def _expire(self, prediction: Prediction, now_ns: int) -> None:
-        if prediction.state is _SENT:
-            detail = f"Model {self.config.name!r} did not answer before the deadline."
-        else:
-            detail = f"No replica of model {self.config.name!r} became ready before the deadline."
-        error = RequestError(Cause.DEADLINE_EXCEEDED, detail)
+        error = overdue(prediction, was_sent=prediction.state is _SENT)
         self._withdraw(prediction)
         self._deliver_error(prediction, error, now_ns)
 
@@ -472,37 +421,7 @@ class Dispatcher:
             self._serve_parked(now_ns)
             self._next_solo(now_ns)
 
-    def _slot(
-        self, number: int, state: ReplicaState, changed: ReplicaChanged | None, now_ns: int
-    ) -> None:
-        slot = self.slots.setdefault(number, Slot())
-        slot.state = state
-        slot.changed = changed
-        slot.since_ns = now_ns
-
     def gauges(self, unix_s: float) -> None:
         """Write the gauges."""
         waiting = len(self.parked) + len(self.suspects)
         self._meters.gauges(len(self.open), waiting, unix_s)
-
-
-def error_answer(
-    error: RequestError, infer_meta: bytes, request_id: bytes
-) -> tuple[ResultMeta, bytes]:
-    """Return head and body of an error, in the protocol that the request was written in."""
-    form = problem_json
-    if _decode_infer_meta(infer_meta).protocol == Protocol.OIP:
-        form = oip_json
-    status, content_type, body = form(error, request_id.decode("latin-1"))
-    headers: tuple[tuple[str, str], ...] = ()
-    if error.retry_after_s is not None:
-        headers = (("retry-after", str(error.retry_after_s)),)
-    return ResultMeta(status, content_type, error.cause, headers), body
-
-
-def _crashed(prediction: Prediction) -> RequestError:
-    return RequestError(
-        Cause.WORKER_CRASH,
-        f"{prediction.kills} worker processes of model {prediction.model!r} ended while they ran this "
-        "request, the last time alone; it is not run again.",
-    )

@@ -17,8 +17,9 @@ import msgspec
 
 from torchgate.clock import Clock
 from torchgate.errors import Cause, RequestError
+from torchgate.inference.answers import error_answer
 from torchgate.inference.channel import Channel
-from torchgate.inference.dispatch import Dispatcher, error_answer
+from torchgate.inference.dispatch import Dispatcher
 from torchgate.inference.meters import ModelMeters
 from torchgate.inference.prediction import Answer, Prediction
 from torchgate.inference.replica import Replica
@@ -166,7 +167,7 @@ class InferenceService:
             dispatcher.on_cut(replica, now_ns())
 
         channel.open(on_frames, on_closed)
-        dispatcher.attach(replica, now_ns())
+        dispatcher.attach(replica)
 
     def on_ready(self, message: ModelReady) -> None:
         """A replica is loaded and warmed."""
@@ -223,16 +224,9 @@ class InferenceService:
     def _readiness(self, dispatcher: Dispatcher) -> ModelReadiness:
         config = dispatcher.config
         n_ready = len(dispatcher.ready)
-        reasons = []
-        for number, slot in dispatcher.slots.items():
-            if any(replica.number == number for replica in dispatcher.ready):
-                continue
-            cause = slot.changed.cause if slot.changed is not None else None
-            said = ReplicaState.STARTING if slot.state is ReplicaState.READY else slot.state
-            reasons.append(f"replica {number} is {said}" + (f" ({cause})" if cause else ""))
         if n_ready:
             state = "ready"
-        elif all(slot.state is ReplicaState.FAILED for slot in dispatcher.slots.values()):
+        elif dispatcher.availability.has_failed:
             state = "failed"
         else:
             state = "unavailable" if config.name in self._signatures else "starting"
@@ -241,7 +235,9 @@ class InferenceService:
             state=state,
             ready=n_ready,
             wanted=config.replicas,
-            reason="; ".join(reasons),
+            reason=dispatcher.availability.missing(
+                {replica.number for replica in dispatcher.ready}
+            ),
         )
 
 
