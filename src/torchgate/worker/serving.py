@@ -149,6 +149,8 @@ class Serving:
         if batcher.running is not None:
             return False
         batch = batcher.take(time.monotonic_ns())
+        if batcher.has_dropped:
+            self.expire()
         if batch is None:
             return False
         self._observe_queue(batch)
@@ -324,9 +326,19 @@ class Serving:
 
     def _decode_error(self, request: Request, error: Exception) -> RequestError:
         if isinstance(error, RequestError):
+            self._log_own_code(request, error)
             return error
         self._log.failure("decoding failed unexpectedly", request.request_id, error)
         return RequestError(Cause.INTERNAL, "The request could not be read.")
+
+    def _log_own_code(self, request: Request, error: RequestError) -> None:
+        """Log what the model's own decode or encode raised; a ValueError of decode is the client's fault."""
+        raised = error.__cause__
+        if raised is None or (
+            error.cause is Cause.DECODE_FAILED and isinstance(raised, ValueError)
+        ):
+            return
+        self._log.failure(error.detail, request.request_id, raised)
 
     def _decode_off_thread(self, request: Request) -> None:
         if not request.cancelled:
@@ -376,6 +388,7 @@ class Serving:
 
     def _encode_error(self, request: Request, error: Exception) -> RequestError:
         if isinstance(error, RequestError):
+            self._log_own_code(request, error)
             return error
         self._log.failure("encoding failed", request.request_id, error)
         return RequestError(
