@@ -8,6 +8,7 @@ or a thread that died.
 from __future__ import annotations
 
 import faulthandler
+import io
 import os
 import signal
 import socket
@@ -36,6 +37,8 @@ def main(arguments: list[str]) -> None:
     # asks with SIGUSR1 before it ends a hung worker, where each thread is.
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # os._exit would lose what is buffered
     log = WorkerLog()
 
     def leave(code: int) -> None:

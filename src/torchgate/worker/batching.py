@@ -238,6 +238,11 @@ class Batcher:
         return max(1, min(600, int(self.wait_us(now_ns) / 1e6 + 0.999)))
 
     @property
+    def has_dropped(self) -> bool:
+        """Whether `take` found requests that can't be answered in time; `expired` returns them."""
+        return bool(self._late)
+
+    @property
     def running(self) -> Batch | None:
         """The batch being executed."""
         return self._running
