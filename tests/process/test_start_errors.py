@@ -1,10 +1,14 @@
 """What can't work is said in one readable message with the right exit code, and nothing is left running."""
 
+import contextlib
+import http.client
 import os
+import shlex
 import socket
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -169,3 +173,34 @@ def test_an_interrupted_start_ends_quietly(folder):
         service.wait_no_processes(1)
     finally:
         service.destroy()
+
+
+def test_closed_standard_streams_are_no_reason_not_to_serve(folder):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    # A shell that closes them, as a careless init script does.
+    command = (
+        f"exec {shlex.quote(sys.executable)} -m torchgate serve good.py:net --port {port} "
+        "--metrics-port -1 <&- >&- 2>&-"
+    )
+    process = subprocess.Popen(["/bin/sh", "-c", command], cwd=folder)
+    try:
+        deadline = time.monotonic() + 45
+        while not _is_ready(port):
+            assert process.poll() is None, process.returncode
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _is_ready(port):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    return False

@@ -44,7 +44,8 @@ def _open_standard_streams() -> None:
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, mode)  # takes the lowest free number, which is this one
+            opened = os.open(os.devnull, mode)  # takes the lowest free number, which is this one
+            os.set_inheritable(opened, True)
     if sys.stdout is None:
         sys.stdout = os.fdopen(1, "w", closefd=False)
     if sys.stderr is None:
