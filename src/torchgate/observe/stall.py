@@ -22,6 +22,11 @@ STALL_S = 0.1
 LOOK_S = 0.025
 """How often the watchdog looks."""
 
+_LOOP_ITSELF = (
+    "asyncio/runners.py",
+    "asyncio/base_events.py",
+)  # the innermost frame between callbacks
+
 FRAMES = 8
 """Innermost frames in a report."""
 
@@ -112,6 +117,12 @@ class StallWatch:
             return "the event loop's thread is gone"
         stack = traceback.extract_stack(frame)[-FRAMES:]
         inner = stack[-1]
+        late_ms = late_ns // NS_PER_MS
+        if inner.filename.endswith(_LOOP_ITSELF):
+            return (
+                f"the event loop has not moved for {late_ms} ms, and no code holds it: "
+                "this process does not get the CPU"
+            )
         where = f"{inner.filename}:{inner.lineno} in {inner.name}"
         lines = "".join(f"\n    {f.filename}:{f.lineno} in {f.name}" for f in reversed(stack))
-        return f"the event loop has been held for {late_ns // NS_PER_MS} ms by {where}; innermost first:{lines}"
+        return f"the event loop has been held for {late_ms} ms by {where}; innermost first:{lines}"

@@ -28,6 +28,17 @@ def test_a_stall_is_counted_once_and_the_code_that_held_the_loop_is_named():
     assert "moves again" in reports[1]
 
 
+def test_a_process_without_cpu_is_not_blamed_on_code():
+    counted, reports = [], []
+    watch = StallWatch(SystemClock(), 0.01, lambda: counted.append(1), reports.append)
+    code = compile("import time\ntime.sleep(0.4)", "/lib/asyncio/runners.py", "exec")
+    watch.start()
+    exec(code)
+    watch.close()
+    assert len(counted) == 1
+    assert "does not get the CPU" in reports[0]
+
+
 def test_a_loop_that_ticks_is_left_alone():
     reports = []
     watch = StallWatch(SystemClock(), 0.01, lambda: reports.append("counted"), reports.append)
