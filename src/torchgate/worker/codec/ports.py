@@ -235,7 +235,7 @@ class Port:
                 detail += f", not {sizes[0]}."
             else:
                 detail += f", below {sizes[0]}." if size < sizes[0] else f", above {sizes[-1]}."
-            return self.error(detail, got, self._order_hint(tuple(shape)))
+            return self.error(detail, got, self._order_hint(tuple(shape), single=single))
         return self.error(f"Input {self.name!r} does not fit the signature.", got)
 
     def empty_error(self, got: str) -> TensorError:
@@ -255,15 +255,14 @@ class Port:
             return f"the first dimension counts rows; one row is {show_shape(self.spec.shape[1:])}"
         return ""
 
-    def _order_hint(self, shape: tuple[int, ...]) -> str:
+    def _order_hint(self, shape: tuple[int, ...], *, single: bool) -> str:
         """Say so when the same sizes in another order would fit, as with HWC for CHW images."""
         tail = shape[1:] if self.has_rows else shape
         if not 2 <= len(tail) <= 4:
             return ""
         for order in itertools.permutations(range(len(tail))):
             if self.check_tail(tuple(tail[i] for i in order)):
-                axes = tuple(i + 1 for i in order) if self.has_rows else order
-                full = (0, *axes) if self.has_rows else axes
+                full = (0, *(i + 1 for i in order)) if self.has_rows and not single else order
                 layout = " (channels last given, channels first expected)" * (
                     len(tail) == 3 and order == (2, 0, 1)
                 )

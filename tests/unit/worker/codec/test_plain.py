@@ -218,6 +218,9 @@ def test_layout_hint():
     error = refusal(lambda: plain(model, {"image": [image]}))
     assert "channels last" in told(error)
     assert "transpose by (0, 3, 1, 2)" in told(error)
+    assert "transpose by (2, 0, 1)" in told(refusal(lambda: plain(model, {"image": image})))
+    exact = codec(tensor("image", "FP32", 3, 4, 5))
+    assert "transpose by (2, 0, 1)" in told(refusal(lambda: plain(exact, image)))
 
 
 @pytest.mark.pain("T12")
