@@ -272,6 +272,12 @@ class TestUnreadBodies:
             assert sock.recv(1) == b""
             wait_for(lambda: stage.shared.budget.held == 0)
 
+    def test_a_chunk_announced_too_large_is_refused_at_once(self, stage):
+        sock = stage.connect(
+            b"POST /echo HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFF\r\n"
+        )
+        assert read_answer(sock).status == 413
+
     def test_a_small_body_of_a_refused_request_is_swallowed(self, stage):
         sock = stage.connect(post(b"/none", b"x" * 1000) + GET)
         assert read_answer(sock).status == 404

@@ -294,6 +294,8 @@ class Connection(Transmitter, asyncio.Protocol):
             if self._refusal is None:
                 self._keep_piece(exchange, piece, size)
         if not reader.body_complete:
+            if exchange.size + reader.remaining > self._listener.limits.body_bytes:
+                raise self._body_too_large()  # the chunk that has just begun says so
             return bool(piece)
         route, refusal = self._route, self._refusal
         self.filling = None
@@ -315,10 +317,7 @@ class Connection(Transmitter, asyncio.Protocol):
         exchange.held += size
         limits = self._listener.limits
         if exchange.size > limits.body_bytes:
-            raise RequestError(
-                Cause.BODY_TOO_LARGE,
-                f"The body has over {limits.body_bytes} bytes, which is the most that is taken.",
-            )
+            raise self._body_too_large()
         if budget.held > budget.limit:
             raise RequestError(
                 Cause.MEMORY_BUDGET,
@@ -335,6 +334,13 @@ class Connection(Transmitter, asyncio.Protocol):
         if len(tail) >= 16 * SMALL_PIECE_BYTES:
             exchange.chunks.append(bytes(tail))
             tail.clear()
+
+    def _body_too_large(self) -> RequestError:
+        most = self._listener.limits.body_bytes
+        return RequestError(
+            Cause.BODY_TOO_LARGE,
+            f"The body has over {most} bytes, which is the most that is taken.",
+        )
 
     def _dispatch(self, exchange: Exchange, route: Route) -> None:
         """Hand a complete request to its handler."""
