@@ -14,7 +14,13 @@ from torchgate.inference.service import InferenceService
 from torchgate.link.arena import ArenaReader
 from torchgate.observe.counters import CounterBlock, create_block
 from torchgate.schema.config import ModelConfig
-from torchgate.schema.messages import AttachReplica, ModelReady, ReplicaChanged, ReplicaState
+from torchgate.schema.messages import (
+    AttachReplica,
+    LinkBroken,
+    ModelReady,
+    ReplicaChanged,
+    ReplicaState,
+)
 from torchgate.schema.signature import Batching, Datatype, Signature, TensorSpec
 from torchgate.wire.frames import (
     READY,
@@ -166,8 +172,8 @@ class FakeWorker:
         )
 
 
-def make_service(**config: object) -> InferenceService:
-    """Return a service of one model ``m`` on the running loop."""
+def make_service(told: list[LinkBroken] | None = None, **config: object) -> InferenceService:
+    """Return a service of one model ``m`` on the running loop; ``told`` gets what it tells of broken links."""
     fields: dict[str, object] = {"name": "m", "target": "x:y", "replicas": 2, **config}
     return InferenceService(
         3,
@@ -175,6 +181,7 @@ def make_service(**config: object) -> InferenceService:
         CounterBlock(create_block()),
         SystemClock(),
         asyncio.get_running_loop(),
+        told.append if told is not None else [].append,
     )
 
 

@@ -13,7 +13,7 @@ from torchgate.clock import NS_PER_S
 from torchgate.inference.channel import Channel
 from torchgate.inference.service import InferenceService, Prediction
 from torchgate.link.arena import THRESHOLD_BYTES
-from torchgate.schema.messages import AttachReplica
+from torchgate.schema.messages import AttachReplica, LinkBroken
 from torchgate.wire.frames import REPLAY, SHARED, SOLO, FrameType, InferMeta, Protocol, ResultMeta
 
 META = msgspec.msgpack.encode(InferMeta(protocol=Protocol.PLAIN, content_type="application/json"))
@@ -311,5 +311,24 @@ def test_a_model_that_is_not_served_is_said_so() -> None:
         )
         service.submit(prediction)
         assert [meta.status for meta in answers] == [404]
+
+    run(main)
+
+
+def test_a_link_that_ends_without_a_death_is_told_to_the_supervisor() -> None:
+    async def main() -> None:
+        told: list[LinkBroken] = []
+        service = make_service(told)
+        worker = FakeWorker(service, 1, 4)
+        await until(lambda: service.is_ready("m"))
+        worker.send(b"\xff" * 64)
+        await until(lambda: not service.is_ready("m"))
+        service.tick(service.now_ns())
+        assert told == []
+        service.tick(service.now_ns() + 3 * NS_PER_S)
+        (message,) = told
+        assert (message.model, message.replica, message.incarnation) == ("m", 1, 4)
+        assert "absurd" in message.detail
+        service.close()
 
     run(main)

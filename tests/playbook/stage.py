@@ -74,11 +74,14 @@ class Stage:
         self._next = 0
         config = ModelConfig(name="m", target="x:y", replicas=replicas, queue_rows=queue_rows)
         self.dispatcher = Dispatcher(
-            config, ModelMeters(self.block, "m"), self._next_id, lambda _n: 0
+            config, ModelMeters(self.block, "m"), self._next_id, lambda _n: 0, self._broken
         )
         self.predictions: dict[str, Prediction] = {}
         self.bodies: dict[str, bytes] = {}
         self.metas: dict[str, ResultMeta] = {}
+
+    def _broken(self, replica: Replica) -> None:
+        self.log.append(f"r{replica.number}.{replica.incarnation} is broken: {replica.cut_reason}")
 
     def _next_id(self) -> int:
         self._next += 1
@@ -155,7 +158,7 @@ class Stage:
         self.dispatcher.on_frames(replica, frames, self.now_ns)
 
     def cut(self, replica: Replica) -> None:
-        self.dispatcher.on_cut(replica, self.now_ns)
+        self.dispatcher.on_cut(replica, "end of stream", self.now_ns)
 
     def changed(
         self,

@@ -306,7 +306,13 @@ def test_frames_that_make_no_sense_end_the_link_and_lose_no_request() -> None:
     stage.cut(mad)
     stage.up(1)
     stage.wait(2)
-    assert stage.said() == ["r1.1 infer a REPLAY", "r1.1 infer b REPLAY"]
+    assert stage.said() == [
+        "r0.1 is broken: end of stream",
+        "r1.1 infer a REPLAY",
+        "r1.1 infer b REPLAY",
+    ]
+    stage.changed(0, ReplicaState.LOST, cause=ExitCause.LINK_BROKEN, executing=["a"])
+    assert stage.predictions["a"].kills == 0
 
 
 def test_the_arena_is_freed_with_the_answer_even_when_nobody_waits() -> None:

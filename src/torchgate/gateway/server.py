@@ -41,6 +41,7 @@ from torchgate.schema.messages import (
     DrainProgress,
     GatewayDrained,
     GatewayReady,
+    LinkBroken,
     ModelReady,
     ReplicaChanged,
     TextReply,
@@ -225,7 +226,7 @@ class Gateway:
         shared = Shared(self._loop, self._clock, unix_s, meters, log, budget, say)
         self._snapshot = first_snapshot(message)
         service = InferenceService(
-            message.gateway, message.models, counters, self._clock, self._loop
+            message.gateway, message.models, counters, self._clock, self._loop, self._link_broken
         )
         watch = StallWatch(self._clock, TICK_S, meters.stalled, say)
         self._running = _Parts(shared, counters, service, watch)
@@ -278,6 +279,12 @@ class Gateway:
         self._link.send(message)
         if self._link.wants_write:
             self._loop.add_writer(self._link.fileno(), self._flush)
+
+    def _link_broken(self, message: LinkBroken) -> None:
+        with contextlib.suppress(
+            LinkClosed
+        ):  # the supervisor is gone; its end is seen by `_on_control`
+            self._send(message)
 
     def _flush(self) -> None:
         try:

@@ -31,7 +31,7 @@ from torchgate.inference.meters import ModelMeters
 from torchgate.inference.prediction import Prediction, PredictionState
 from torchgate.inference.replica import LinkEvent, LinkState, Replica
 from torchgate.schema.config import ModelConfig
-from torchgate.schema.messages import ReplicaChanged, ReplicaState
+from torchgate.schema.messages import ExitCause, ReplicaChanged, ReplicaState
 from torchgate.wire.frames import (
     DRAINING,
     READY,
@@ -60,6 +60,7 @@ class Dispatcher:
         meters: Its counters.
         next_id: Gives each prediction its number.
         random: ``randrange``, for the choice of two.
+        on_broken: Told of a replica whose link has ended although its process seems to live.
     """
 
     def __init__(
@@ -68,11 +69,13 @@ class Dispatcher:
         meters: ModelMeters,
         next_id: Callable[[], int],
         random: Random,
+        on_broken: Callable[[Replica], None],
     ) -> None:
         self.config = config
         self._meters = meters
         self._next_id = next_id
         self._random = random
+        self._on_broken = on_broken
         self._max_in_flight = config.queue_rows + OUTSTANDING_SLACK
         self.replicas: dict[tuple[int, int], Replica] = {}
         self.availability = Availability(config.name, config.replicas)
@@ -128,6 +131,7 @@ class Dispatcher:
                 self._expire(prediction, now_ns)
         for replica in [r for r in self._severed if now_ns - r.cut_ns >= VERDICT_NS]:
             # Nobody says that a process died: then nothing was killed, and nothing is suspect.
+            self._on_broken(replica)
             self._settle(replica, (), now_ns)
 
     # --- replicas -----------------------------------------------------------------------------
@@ -189,11 +193,12 @@ class Dispatcher:
                     Cause.WORKER_PROTOCOL, f"frame of type {frame.type} from a worker"
                 )
 
-    def on_cut(self, replica: Replica, now_ns: int) -> None:
+    def on_cut(self, replica: Replica, reason: str, now_ns: int) -> None:
         """The link of ``replica`` has ended; its requests wait for the supervisor's verdict."""
         if not replica.is_linked:
             return
         replica.cut_ns = now_ns
+        replica.cut_reason = reason
         self._advance(replica, LinkEvent.CUT, now_ns)
         replica.link.close()
         self._severed.append(replica)
@@ -205,12 +210,14 @@ class Dispatcher:
     # --- a worker's death ---------------------------------------------------------------------
 
     def _on_lost(self, replica: Replica | None, message: ReplicaChanged, now_ns: int) -> None:
+        # A worker ended because its link broke was not killed by what it was running.
+        executing = () if message.cause is ExitCause.LINK_BROKEN else message.executing
         if replica is not None:
-            self.on_cut(replica, now_ns)
-            self._settle(replica, message.executing, now_ns)
+            self.on_cut(replica, "the process is gone", now_ns)
+            self._settle(replica, executing, now_ns)
             return
         # The verdict came after we stopped waiting for it; the requests run elsewhere, or wait to.
-        for id_ in message.executing:
+        for id_ in executing:
             prediction = self.open.get(id_)
             if prediction is None:
                 continue

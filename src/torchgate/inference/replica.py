@@ -138,10 +138,12 @@ class Replica:
         row_us: Amortised execute time of one row in a full batch, µs; weighs requests not yet reported.
         single_us: Execute time of one row run alone, µs.
         cut_ns: When its link was found gone.
+        cut_reason: Why, as far as this gateway knows.
     """
 
     __slots__ = (
         "cut_ns",
+        "cut_reason",
         "in_flight",
         "incarnation",
         "link",
@@ -168,6 +170,7 @@ class Replica:
         self.row_us = DEFAULT_ROW_US
         self.single_us = DEFAULT_ROW_US
         self.cut_ns = 0
+        self.cut_reason = ""
 
     def advance(self, event: LinkEvent) -> bool:
         """Take ``event``; return whether the state changed.

@@ -11,7 +11,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -26,7 +26,13 @@ from torchgate.inference.replica import Replica
 from torchgate.link.arena import ArenaWriter
 from torchgate.observe.counters import CounterBlock
 from torchgate.schema.config import ModelConfig
-from torchgate.schema.messages import AttachReplica, ModelReady, ReplicaChanged, ReplicaState
+from torchgate.schema.messages import (
+    AttachReplica,
+    LinkBroken,
+    ModelReady,
+    ReplicaChanged,
+    ReplicaState,
+)
 from torchgate.schema.signature import Signature
 from torchgate.wire.frames import Frame
 
@@ -76,6 +82,7 @@ class InferenceService:
         block: The gateway's counter block.
         clock: Monotonic time.
         loop: The gateway's loop.
+        tell_broken: Tells the supervisor of a replica that this gateway can't talk to any more.
     """
 
     def __init__(
@@ -85,16 +92,18 @@ class InferenceService:
         block: CounterBlock,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
+        tell_broken: Callable[[LinkBroken], None],
     ) -> None:
         self._clock = clock
         self._now_ns = clock.now_ns
         self._loop = loop
+        self._tell_broken = tell_broken
         # A gateway that is started again must not reuse the ids that its predecessor left with workers.
         start = (clock.now_ns() // 1000) & ((1 << (_COUNTER_BITS - 1)) - 1)
         next_id = itertools.count((gateway << _COUNTER_BITS) | start).__next__
         self._models = {
             config.name: Dispatcher(
-                config, ModelMeters(block, config.name), next_id, random.randrange
+                config, ModelMeters(block, config.name), next_id, random.randrange, self._broken
             )
             for config in models
         }
@@ -163,8 +172,8 @@ class InferenceService:
         def on_frames(frames: Sequence[Frame]) -> None:
             dispatcher.on_frames(replica, frames, now_ns())
 
-        def on_closed(_reason: str) -> None:
-            dispatcher.on_cut(replica, now_ns())
+        def on_closed(reason: str) -> None:
+            dispatcher.on_cut(replica, reason, now_ns())
 
         channel.open(on_frames, on_closed)
         dispatcher.attach(replica)
@@ -220,6 +229,16 @@ class InferenceService:
         for dispatcher in self._models.values():
             for replica in dispatcher.replicas.values():
                 replica.link.close()
+
+    def _broken(self, replica: Replica) -> None:
+        self._tell_broken(
+            LinkBroken(
+                model=replica.model,
+                replica=replica.number,
+                incarnation=replica.incarnation,
+                detail=replica.cut_reason,
+            )
+        )
 
     def _readiness(self, dispatcher: Dispatcher) -> ModelReadiness:
         config = dispatcher.config

@@ -25,6 +25,7 @@ class ExitCause(enum.StrEnum):
     START_TIMEOUT = "start-timeout"
     HUNG = "hung"  # no progress for many times the expected time
     MEMORY_LIMIT = "memory-limit"
+    LINK_BROKEN = "link-broken"  # alive, but broke framing with a gateway or hung up on it
     STOPPED = "stopped"  # on purpose; not a failure
 
 
@@ -134,6 +135,15 @@ class TextRequest(Message, frozen=True, kw_only=True, tag=True):
     model: str = ""
 
 
+class LinkBroken(Message, frozen=True, kw_only=True, tag=True):
+    """The link to a replica has ended, and nobody said that its process did: it must be replaced."""
+
+    model: str
+    replica: int
+    incarnation: int
+    detail: str
+
+
 class GatewayDrained(Message, frozen=True, kw_only=True, tag=True):
     """The gateway is done and exits. ``open`` names what was still open at the deadline, one line each."""
 
@@ -202,6 +212,7 @@ AnyMessage = (
     | Drain
     | GatewayReady
     | TextRequest
+    | LinkBroken
     | GatewayDrained
     | DrainProgress
     | LoadModel

@@ -22,6 +22,7 @@ from torchgate.schema.messages import (
     ExitCause,
     GatewayDrained,
     GatewayReady,
+    LinkBroken,
     LoadProgress,
     ModelFailed,
     ModelReady,
@@ -150,6 +151,8 @@ class Service:
             case TextRequest() if isinstance(child, Gateway):
                 text = self._texts(message.kind, message.model)
                 child.send(TextReply(id=message.id, ok=text is not None, text=text or ""))
+            case LinkBroken() if isinstance(child, Gateway):
+                self._on_link_broken(child, message)
             case DrainProgress() | GatewayDrained():
                 self._ending.on_drain_message(message)
             case _:
@@ -169,6 +172,17 @@ class Service:
                 detail=message.detail,
             )
         )
+
+    def _on_link_broken(self, gateway: Gateway, message: LinkBroken) -> None:
+        """A worker that a gateway can't talk to is of no use to it, and no new link can be made to it."""
+        for worker in self._tree.workers:
+            is_meant = (worker.config.name, worker.replica, worker.incarnation) == (
+                message.model,
+                message.replica,
+                message.incarnation,
+            )
+            if is_meant and not worker.has_ended:
+                worker.kill(ExitCause.LINK_BROKEN, f"{gateway.name}: {message.detail}")
 
     def _on_gateway_ready(self, gateway: Gateway) -> None:
         if gateway.state is ChildState.STARTING:

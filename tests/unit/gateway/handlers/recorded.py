@@ -13,7 +13,7 @@ from torchgate.inference.service import InferenceService, Prediction
 from torchgate.observe.counters import CounterBlock, create_block
 from torchgate.schema.config import ListenerConfig, ModelConfig
 from torchgate.schema.datatypes import Datatype
-from torchgate.schema.messages import TextReply
+from torchgate.schema.messages import LinkBroken, TextReply
 from torchgate.schema.signature import Batching, Signature, TensorSpec
 
 SIGNATURE = Signature(
@@ -65,6 +65,10 @@ def exchange(
     return made, sink
 
 
+def _ignore(_message: LinkBroken) -> None:
+    """No supervisor listens."""
+
+
 class Context:
     """A gateway for handlers."""
 
@@ -72,7 +76,7 @@ class Context:
         self._loop = asyncio.new_event_loop()
         self.clock = FakeClock()
         self.counters = CounterBlock(create_block())
-        self.service = InferenceService(1, models, self.counters, self.clock, self._loop)
+        self.service = InferenceService(1, models, self.counters, self.clock, self._loop, _ignore)
         self.snapshot = Snapshot(
             version=1,
             gateway=1,
