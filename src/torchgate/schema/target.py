@@ -19,6 +19,9 @@ import msgspec
 
 from torchgate.errors import ConfigError
 
+EXAMPLE_INPUTS = "example_inputs"
+"""Name beside a model that holds its example; with ``_name`` after it, of one model only."""
+
 NAME_LIMIT = 128
 """Longest served name, in characters: it is part of URLs, metric labels and log lines."""
 
@@ -186,7 +189,8 @@ def source_names(path: str) -> tuple[str, ...]:
             functions.append(node.name)
         elif isinstance(node, ast.Assign):
             values += [part.id for part in node.targets if isinstance(part, ast.Name)]
-    return tuple(name for name in (*classes, *functions, *values) if not name.startswith("_"))
+    names = (*classes, *functions, *values)
+    return tuple(name for name in names if not name.startswith(("_", EXAMPLE_INPUTS)))
 
 
 def _split_name(text: str) -> tuple[str | None, str]:

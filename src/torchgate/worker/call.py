@@ -81,7 +81,7 @@ class Call:
         outputs: Names for the flattened outputs in order; empty takes the model's own.
     """
 
-    __slots__ = ("_keywords", "_outputs", "_positional", "module")
+    __slots__ = ("_autograd", "_keywords", "_outputs", "_positional", "module")
 
     def __init__(
         self,
@@ -94,6 +94,15 @@ class Call:
         self._positional = positional
         self._keywords = dict(keywords)
         self._outputs = outputs
+        self._autograd = False
+
+    def allow_autograd(self, *, allowed: bool) -> None:
+        """Run under ``no_grad``, which a model can undo inside, instead of ``inference_mode``.
+
+        For models that differentiate in ``forward`` (forces from energies): tensors made in inference mode
+        can't be part of a graph, whatever ``enable_grad`` says.
+        """
+        self._autograd = allowed
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -101,7 +110,7 @@ class Call:
         return (*self._positional, *self._keywords)
 
     def run(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Call the module once under ``inference_mode``.
+        """Call the module once, without gradients.
 
         Args:
             inputs: Tensors by client-side name, on the model's device.
@@ -113,10 +122,12 @@ class Call:
             OutputError: The answer isn't made of tensors, or not of as many as are named.
             Exception: Whatever the model raises.
         """
-        with torch.inference_mode():
+        with torch.no_grad() if self._autograd else torch.inference_mode():
             answer = self.raw(inputs)
         single = isinstance(answer, torch.Tensor)
         found = {"output0": answer} if single else flatten(answer)
+        if self._autograd:
+            found = {name: tensor.detach() for name, tensor in found.items()}
         if not self._outputs:
             return found
         if len(found) != len(self._outputs):

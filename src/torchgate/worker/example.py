@@ -20,7 +20,7 @@ import torch
 
 from torchgate.errors import ConfigError, ModelLoadError
 from torchgate.schema.datatypes import Datatype
-from torchgate.schema.target import check_readable, nearest
+from torchgate.schema.target import EXAMPLE_INPUTS, check_readable, nearest
 from torchgate.worker.call import parameters_of, takes_any
 from torchgate.worker.dtypes import DATATYPE, TORCH_DTYPE
 from torchgate.worker.target import Resolved
@@ -103,7 +103,8 @@ def _find(resolved: Resolved, names: tuple[str, ...], file: str, work_dir: str) 
     declared = resolved.declaration.example_inputs if resolved.declaration else None
     if declared is not None:
         return _value_of(declared, "example_inputs"), "example_inputs"
-    for name in (f"example_inputs_{resolved.attribute.rpartition('.')[2]}", "example_inputs"):
+    own = f"{EXAMPLE_INPUTS}_{resolved.attribute.rpartition('.')[2]}"
+    for name in (own, EXAMPLE_INPUTS):
         if resolved.namespace is not None and hasattr(resolved.namespace, name):
             return _value_of(getattr(resolved.namespace, name), name), name
     if resolved.program is not None and resolved.program.example:
@@ -318,16 +319,14 @@ def _how_to_give(resolved: Resolved, names: tuple[str, ...]) -> str:
     if len(wanted) == 1:
         snippet = f"example_inputs = {first}"
     else:
-        parts = [
-            f'"{name}": {first if i == 0 else "torch.zeros(2, ...)"}'
-            for i, name in enumerate(wanted)
-        ]
+        second = "torch.ones(2, 16)" if "randint" in first else "torch.randn(2, 64)"
+        parts = [f'"{name}": {second if i else first}' for i, name in enumerate(wanted)]
         snippet = f"example_inputs = {{{', '.join(parts)}}}"
     if resolved.namespace is None:
         save = ", ".join(f"{name}=..." for name in wanted)
         return f"give --example FILE: numpy.savez('example.npz', {save})"
     return (
-        f"forward takes {', '.join(names)}: put beside the model, with real shapes and dtypes: "
+        f"forward takes {', '.join(names)}; put beside the model, with its real shapes and dtypes: "
         f"{snippet}   (or give --example FILE: .npz, .json or .safetensors)"
     )
 

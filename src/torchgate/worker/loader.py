@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from torchgate.declare import ONLY, Declaration
 from torchgate.errors import ConfigError, ModelLoadError
@@ -156,7 +157,7 @@ def _probe(
             shapes=shapes,
             ranges=index_ranges(call, reading.example),
             batching=Batching(merge=reading.merge, reason=reading.reason, max_rows=max_rows),
-            notes=notes,
+            notes=(*reading.notes, *notes),
         ),
     )
 
@@ -196,8 +197,9 @@ def _device(name: str) -> torch.device:
 def _place(resolved: Resolved, device: torch.device) -> None:
     module = resolved.module
     for parameter in module.parameters():
-        parameter.requires_grad_(False)
-    empty = next((name for name, p in module.named_parameters() if p.is_meta), "")
+        if not is_lazy(parameter):  # those get their shape, and no gradient, from the first call
+            parameter.requires_grad_(False)
+    empty = next((n for n, p in module.named_parameters() if p.is_meta), "")
     if empty:
         raise ModelLoadError(
             f"parameter {empty!r} has no values: it is on the meta device",

@@ -53,7 +53,10 @@ def fabricate(example: Tensors, rows: int) -> dict[str, torch.Tensor]:
     the range seen, and integers and booleans in another order, so that every value was seen before.
     """
     generator = torch.Generator().manual_seed(_SEED)
-    return {name: _more_rows(tensor, rows, generator) for name, tensor in example.items()}
+    return {
+        name: _more_rows(tensor.cpu(), rows, generator).to(tensor.device)
+        for name, tensor in example.items()
+    }
 
 
 def _more_rows(tensor: torch.Tensor, rows: int, generator: torch.Generator) -> torch.Tensor:

@@ -22,7 +22,7 @@ import torch
 
 from torchgate.declare import Declaration, declaration_of
 from torchgate.errors import ConfigError, ModelImportError, ModelLoadError
-from torchgate.schema.target import Target, TargetKind, check_target, nearest
+from torchgate.schema.target import EXAMPLE_INPUTS, Target, TargetKind, check_target, nearest
 from torchgate.worker.program import Program, load_exported, load_torchscript
 from torchgate.worker.trace import frames_of, message_of, place_of
 
@@ -230,7 +230,7 @@ def model_names(namespace: ModuleType) -> list[str]:
             continue  # imported from elsewhere: torch.nn itself has a hundred classes
         elif isinstance(value, type) and issubclass(value, torch.nn.Module):
             classes.append(name)
-        elif inspect.isfunction(value) and name != "example_inputs":
+        elif inspect.isfunction(value) and not name.startswith(EXAMPLE_INPUTS):
             functions.append(name)
     return instances + classes + functions
 

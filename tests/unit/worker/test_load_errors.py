@@ -80,7 +80,10 @@ def test_a_missing_example_is_asked_for_with_this_very_forward():
     error = refused("broken/not_a_model.py:NoExample")
     assert "no example input for NoExample" in error.what
     assert "forward takes ids, mask, scale" in error.hint
-    assert 'example_inputs = {"ids": torch.randint(0, 50, (2, 16)), "mask": ' in error.hint
+    assert (
+        'example_inputs = {"ids": torch.randint(0, 50, (2, 16)), "mask": torch.ones(2, 16)}'
+        in error.hint
+    )
     assert "--example FILE" in error.hint
 
 

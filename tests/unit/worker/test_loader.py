@@ -230,6 +230,34 @@ def test_parameters_need_no_gradient_and_dropout_is_off(tmp_path):
     assert not any(p.requires_grad for p in model.call.module.parameters())
 
 
+def test_a_model_that_differentiates_in_forward(tmp_path):
+    (tmp_path / "forces.py").write_text(
+        "import torch\n"
+        "class Forces(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.energy = torch.nn.Linear(3, 1)\n"
+        "    def forward(self, x):\n"
+        "        with torch.enable_grad():\n"
+        "            x = x.detach().requires_grad_()\n"
+        "            e = self.energy(x).square()\n"
+        "            (gradient,) = torch.autograd.grad(e.sum(), x)\n"
+        "        return {'energy': e, 'forces': -gradient}\n"
+        "example_inputs = torch.randn(2, 3)\n"
+    )
+    model = loaded(f"{tmp_path}/forces.py:Forces")
+    assert model.signature.batching.merge
+    assert "forward uses autograd" in model.signature.notes[0]
+    assert not any(t.requires_grad for t in model.run(model.example).values())
+
+
+def test_lazy_layers_get_their_size_from_the_example(tmp_path):
+    (tmp_path / "lazy.py").write_text(
+        "import torch\nnet = torch.nn.LazyLinear(2)\nexample_inputs = torch.ones(2, 5)\n"
+    )
+    assert shapes(loaded(f"{tmp_path}/lazy.py:net"))["input"] == "FP32 [batch, 5]"
+
+
 def test_a_device_that_is_not_there():
     with pytest.raises(ModelLoadError, match="no device 'gpu'"):
         loaded("mlp.py:net", device="gpu")
