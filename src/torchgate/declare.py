@@ -6,6 +6,7 @@ served just as well, with the names, shapes and answers found by calling it.
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -175,9 +176,9 @@ def model(  # noqa: PLR0913 - one decorator with one keyword for each thing that
         shapes=_keyed("shapes", shapes, _shape),
         dtypes=_keyed("dtypes", dtypes, _dtype),
         lengths={name: _length(name, pair) for name, pair in (lengths or {}).items()},
-        decode=_callable("decode", decode),
+        decode=_hook("decode", decode, "(body, content_type)", (b"", "")),
         decode_types=_media_types(decode, decode_types),
-        encode=_callable("encode", encode),
+        encode=_hook("encode", encode, "(outputs)", ({},)),
         encode_type=_encode_type(encode, encode_type),
         example_inputs=example_inputs,
     )
@@ -308,9 +309,23 @@ def _dtype(what: str, dtype: Any) -> Datatype:
     return found
 
 
-def _callable(what: str, hook: Any) -> Any:
-    if hook is not None and not callable(hook):
+def _hook(what: str, hook: Any, arguments: str, sample: tuple[Any, ...]) -> Any:
+    if hook is None:
+        return None
+    if not callable(hook):
         raise TypeError(f"torchgate.model({what}=...): {type(hook).__name__} can't be called")
+    try:
+        signature = inspect.signature(hook)
+    except (TypeError, ValueError):
+        return hook  # a builtin without a readable signature: calling it will tell
+    try:
+        signature.bind(*sample)
+    except TypeError as error:
+        raise TypeError(
+            f"torchgate.model({what}=...): it is called as {what}{arguments}: {error}"
+        ) from None
+    if inspect.iscoroutinefunction(hook):
+        raise TypeError(f"torchgate.model({what}=...): an async function can't be used")
     return hook
 
 

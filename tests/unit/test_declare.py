@@ -10,6 +10,9 @@ from torchgate.declare import ONLY, declaration_of
 from torchgate.schema.datatypes import Datatype
 
 
+async def _later(outputs): ...
+
+
 class Net:
     """Stands for an nn.Module class."""
 
@@ -77,6 +80,9 @@ def test_values_take_one_canonical_form():
         ({"dtypes": "float"}, ValueError, "none of BOOL"),
         ({"dtypes": "BYTES"}, ValueError, "none of BOOL"),
         ({"decode": 3}, TypeError, "can't be called"),
+        ({"decode": lambda body: body}, TypeError, r"called as decode\(body, content_type\)"),
+        ({"encode": lambda: 1}, TypeError, r"called as encode\(outputs\)"),
+        ({"encode": _later}, TypeError, "async function"),
         ({"decode": print, "decode_types": "png"}, ValueError, "no media type"),
         ({"decode_types": "image/png"}, ValueError, "needs decode"),
         ({"encode_type": "text/plain"}, ValueError, "needs encode"),

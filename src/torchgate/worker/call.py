@@ -63,12 +63,12 @@ def parameters_of(module: torch.nn.Module) -> tuple[Parameter, ...]:
     return tuple(found)
 
 
-def takes_any(module: torch.nn.Module) -> bool:
-    """Return whether ``forward`` takes ``*args``, so that inputs beyond its names are legal."""
+def takes_any(module: torch.nn.Module) -> tuple[bool, bool]:
+    """Return whether ``forward`` takes ``*args`` and ``**kwargs``: inputs beyond its names are legal."""
     if isinstance(module, torch.jit.ScriptModule):
-        return False
-    parameters = inspect.signature(module.forward).parameters.values()
-    return any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+        return False, False
+    kinds = {parameter.kind for parameter in inspect.signature(module.forward).parameters.values()}
+    return inspect.Parameter.VAR_POSITIONAL in kinds, inspect.Parameter.VAR_KEYWORD in kinds
 
 
 class Call:
@@ -228,4 +228,6 @@ def bind(
         else:
             positional.append(name)
     rest = [name for name in names[len(parameters) :] if name in given]
-    return (*positional, *rest), keywords
+    if takes_any(module)[0]:
+        return (*positional, *rest), keywords
+    return tuple(positional), {**keywords, **{name: name for name in rest}}

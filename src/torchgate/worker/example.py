@@ -55,7 +55,7 @@ def input_names(resolved: Resolved) -> tuple[str, ...]:
     """
     own = _own_names(resolved)
     declared = resolved.declaration.inputs if resolved.declaration else ()
-    if len(declared) > len(own) and not takes_any(resolved.module):
+    if len(declared) > len(own) and not any(takes_any(resolved.module)):
         raise ModelLoadError(
             f"torchgate.model declares {len(declared)} inputs ({', '.join(declared)}), forward has "
             f"{len(own)} ({', '.join(own)})"
@@ -131,7 +131,8 @@ def _value_of(value: Any, name: str) -> Any:
 
 def _named(value: Any, source: str, names: tuple[str, ...], resolved: Resolved) -> Example:
     own = _own_names(resolved)
-    entries = _entries(value, source, names, own)
+    open_names = takes_any(resolved.module)[1]
+    entries = _entries(value, source, names, own, open_names=open_names)
     if not entries:
         raise ModelLoadError(f"{source} is empty", _how_to_give(resolved, names))
     # The names beyond forward's own are those of *args.
@@ -151,10 +152,10 @@ def _named(value: Any, source: str, names: tuple[str, ...], resolved: Resolved) 
 
 
 def _entries(
-    value: Any, source: str, names: tuple[str, ...], own: tuple[str, ...]
+    value: Any, source: str, names: tuple[str, ...], own: tuple[str, ...], *, open_names: bool
 ) -> dict[str, Any]:
     if isinstance(value, Mapping):
-        return _by_name(value, source, names, own)
+        return _by_name(value, source, names, own, open_names=open_names)
     if _is_several(value):
         if len(names) and len(value) > len(names):
             raise ModelLoadError(
@@ -167,16 +168,24 @@ def _entries(
 
 
 def _by_name(
-    value: Mapping[Any, Any], source: str, names: tuple[str, ...], own: tuple[str, ...]
+    value: Mapping[Any, Any],
+    source: str,
+    names: tuple[str, ...],
+    own: tuple[str, ...],
+    *,
+    open_names: bool,
 ) -> dict[str, Any]:
     renamed = dict(zip(own, names, strict=False))
     entries = {}
     for key, entry in value.items():
         name = key if key in names else renamed.get(key)
+        if name is None and open_names and isinstance(key, str):
+            name = key
         if name is None:
             near = nearest(str(key), names)
             raise ModelLoadError(
-                f"{source} has an entry {key!r} that forward doesn't take; it takes {', '.join(names)}",
+                f"{source} has an entry {key!r} that forward doesn't take; it takes "
+                f"{', '.join(names) or 'nothing by name'}",
                 f"did you mean {near!r}?" if near else "",
             )
         entries[name] = entry

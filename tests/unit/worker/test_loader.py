@@ -97,7 +97,6 @@ def test_rows_are_merged_and_shapes_are_named(target, expected):
     assert set(model.run(model.example)) == {spec.name for spec in model.signature.outputs}
 
 
-@pytest.mark.pain("T10")
 @pytest.mark.parametrize(
     ("target", "words"),
     [
@@ -228,6 +227,19 @@ def test_parameters_need_no_gradient_and_dropout_is_off(tmp_path):
     model = loaded(f"{tmp_path}/drop.py:net")
     assert model.signature.batching.merge
     assert not any(p.requires_grad for p in model.call.module.parameters())
+
+
+def test_inputs_of_keyword_arguments_take_their_names_from_the_example(tmp_path):
+    (tmp_path / "kw.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, x, **more):\n"
+        "        return x + more['y'] * more['z']\n"
+        "example_inputs = {name: torch.randn(2, 3) for name in 'xyz'}\n"
+    )
+    model = loaded(f"{tmp_path}/kw.py:Net")
+    assert [spec.name for spec in model.signature.inputs] == ["x", "y", "z"]
+    assert model.signature.batching.merge
 
 
 def test_a_model_that_differentiates_in_forward(tmp_path):
