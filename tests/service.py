@@ -54,6 +54,7 @@ class Service:
         cwd: Directory to run in.
         command: ``serve`` or ``demo``.
         start_s: Longest time to ready.
+        prefix: Command that runs the service's command, such as ``unshare``.
 
     Attributes:
         process: The supervisor.
@@ -70,6 +71,7 @@ class Service:
         cwd: str | os.PathLike[str] | None = None,
         command: str = "serve",
         start_s: float = START_S,
+        prefix: tuple[str, ...] = (),
     ) -> None:
         self._mark = f"{os.getpid()}-{id(self)}-{time.monotonic_ns()}"
         self._arguments = [*arguments]
@@ -81,6 +83,7 @@ class Service:
         self._cwd = cwd
         self._command = command
         self._start_s = start_s
+        self._prefix = prefix
         self._changed = threading.Condition()
         self.process: subprocess.Popen[bytes]
         self.url = ""
@@ -117,6 +120,7 @@ class Service:
         """Start it without waiting."""
         self.process = subprocess.Popen(
             [
+                *self._prefix,
                 sys.executable,
                 "-m",
                 "torchgate",
@@ -267,8 +271,10 @@ class Service:
             text = line.decode(errors="replace")
             with self._changed:
                 self._stderr.append(text)
-                if text.startswith('{"event":'):
-                    self.events.append(json.loads(text))
+                # A model that writes without a newline may have begun the line.
+                begin = text.find('{"event":')
+                if begin >= 0:
+                    self.events.append(json.loads(text[begin:]))
                 self._changed.notify_all()
         with self._changed:
             self._changed.notify_all()

@@ -10,7 +10,6 @@ from torchgate.schema.config import ModelConfig
 from torchgate.supervisor.strays import MARK
 
 _ALWAYS = {
-    "PYTHONUNBUFFERED": "1",  # a print just before a crash must not be lost
     "MALLOC_ARENA_MAX": "4",  # glibc makes 8 x cores otherwise; each keeps its own free pages
     # Activations of a call are freed at its end and wanted again by the next. With either of these set alone, or none,
     # glibc maps and unmaps them each time: page faults then cost as much as the model (MobileNetV2: 57 ms
@@ -76,4 +75,4 @@ def worker_environment(config: ModelConfig, placement: Placement, mark: str) -> 
 
 def gateway_environment() -> dict[str, str]:
     """Return the whole environment of a gateway."""
-    return {"PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "2", **os.environ}
+    return {"MALLOC_ARENA_MAX": "2", **os.environ}

@@ -33,6 +33,9 @@ def main(arguments: list[str]) -> None:
     if len(arguments) != 1 or not arguments[0].isdigit():
         sys.exit("torchgate.worker is started by `torchgate serve`; it takes a descriptor number")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # stdout is the access log's; models print
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Whole lines, at once: a crash loses none, and none is mixed with what other processes write.
+        sys.stdout.reconfigure(line_buffering=True)
     # Written from C, whoever holds the interpreter lock: where a fatal signal struck, and, when the supervisor
     # asks with SIGUSR1 before it ends a hung worker, where each thread is.
     faulthandler.enable()
