@@ -7,6 +7,7 @@ Reading order, from the process's entry inwards:
 - `loop`: the I/O thread: control link, frame sockets, wake-up, drain.
 - `gateway_link`: one gateway's frame socket.
 - `serving`: decode, queue, run, encode, answer: what a frame becomes.
+- `routes`, `answers`: what metadata says about a body; RESULT and STATUS frames.
 - `request`: one prediction and its lifecycle.
 - `batching`, `queue`, `latency`: which requests run next; sans-I/O.
 - `compute`, `runner`: the thread of the model, and one batch on it: assemble, call, bisect.

@@ -11,23 +11,12 @@ import dataclasses
 import time
 from collections.abc import Callable
 
-import msgspec
-
 from torchgate.clock import NS_PER_S, NS_PER_US
 from torchgate.errors import Cause, ProtocolError, RequestError
 from torchgate.observe.activity import IO_LANE
 from torchgate.schema.messages import WorkerNotice
-from torchgate.schema.problem import STATUS
-from torchgate.wire.frames import (
-    DRAINING,
-    READY,
-    SHARED,
-    Frame,
-    FrameType,
-    InferMeta,
-    ResultMeta,
-    StatusMeta,
-)
+from torchgate.wire.frames import SHARED, Frame, FrameType, StatusMeta
+from torchgate.worker.answers import Answers
 from torchgate.worker.batching import Batch, Batcher
 from torchgate.worker.codec import Codec
 from torchgate.worker.codec_pool import CodecPool
@@ -37,24 +26,10 @@ from torchgate.worker.log import WorkerLog
 from torchgate.worker.metrics import WorkerMetrics
 from torchgate.worker.request import Request, Stage
 from torchgate.worker.resident import Resident
+from torchgate.worker.routes import INLINE_JSON_BYTES, Routes
 from torchgate.worker.runner import Runner, describe
 
-_INLINE_JSON_BYTES = 64 * 1024  # larger JSON is decoded (and written) off the I/O thread
-_INLINE_BINARY_BYTES = 1024 * 1024
-_MAX_ROUTES = 512  # remembered metadata; forgotten all at once beyond that
 _MAX_IN_FLIGHT = 16_384  # requests accepted and unanswered, in whatever stage
-_pack = msgspec.msgpack.Encoder().encode
-_GONE = _pack(ResultMeta(STATUS[Cause.CLIENT_GONE], "", Cause.CLIENT_GONE))
-_decode_meta = msgspec.msgpack.Decoder(InferMeta).decode
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Route:
-    """What the metadata of a frame says about how to treat its body."""
-
-    meta: InferMeta
-    user_code: bool
-    inline_bytes: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +71,13 @@ class Serving:
         self._resident = loaded.resident
         self._post = post
         self._notify = notify
-        self._routes: dict[bytes, _Route] = {}
+        self._routes = Routes(loaded.codec)
+        self._answers = Answers(loaded.codec)
         self._decode_ns = 0
         self._decoded = 0
         self._encode_ns = 0
         self._encoded = 0
         self._ceiling = 0
-        self.in_flight = 0
         self.draining = False
         self.running_inline = False
         self._show_ceiling()
@@ -139,7 +114,7 @@ class Serving:
 
     def attached(self, link: GatewayLink) -> None:
         """Tell a new gateway that this replica answers."""
-        self._status(link, time.monotonic_ns())
+        self.add_status(link, time.monotonic_ns())
 
     # --- work --------------------------------------------------------------------------------------
 
@@ -168,7 +143,7 @@ class Serving:
     def batch_done(self, batch: Batch) -> None:
         """Answer the requests of a finished batch."""
         self._batcher.finished(batch, time.monotonic_ns())
-        large = batch.output_bytes > _INLINE_JSON_BYTES  # some of its requests may be
+        large = batch.output_bytes > INLINE_JSON_BYTES  # some of its requests may be
         began_ns = time.monotonic_ns()
         encoded = self._encoded
         encode = self._codec.encode
@@ -187,10 +162,10 @@ class Serving:
             try:  # the common case, without a call more than needed
                 meta, pieces = encode(decoded, outputs)
             except Exception as error:  # noqa: BLE001 - one request must not end the others
-                self._answer_error(request, self._encode_error(request, error))
+                self._answers.error(request, self._encode_error(request, error))
                 continue
             self._encoded += 1  # its time is taken for the whole batch
-            self._answer(request, meta, pieces)
+            self._answers.result(request, meta, pieces)
         if self._encoded > encoded:
             self._encode_ns += time.monotonic_ns() - began_ns
         if batch.out_of_memory_rows:
@@ -216,9 +191,9 @@ class Serving:
         if request.stage is Stage.ENCODING:
             self._encoded_off_thread(request)
         elif request.cancelled:
-            self._answer_gone(request)
+            self._answers.gone(request)
         elif request.error is not None:
-            self._answer_error(request, request.error)
+            self._answers.error(request, request.error)
         else:
             if request.decode_ns:
                 self._decode_ns += request.decode_ns
@@ -233,12 +208,12 @@ class Serving:
                 Cause.DEADLINE_EXCEEDED,
                 "The request's deadline passed while it was queued; it did not run.",
             )
-            self._answer_error(request, error)
+            self._answers.error(request, error)
 
     def give_up(self) -> None:
         """Refuse everything that still waits: the time to drain is over."""
         for request in self._batcher.give_up():
-            self._answer_error(
+            self._answers.error(
                 request,
                 RequestError(Cause.DRAINING, "The replica is shutting down.", retry_after_s=1),
             )
@@ -257,11 +232,19 @@ class Serving:
         queue = self._batcher.queue
         metrics.values[metrics.queue_rows] = queue.rows
         metrics.values[metrics.queue_oldest] = queue.oldest_ns / NS_PER_S
-        self._resident.look(now_ns, idle=not self.in_flight)
+        self._resident.look(now_ns, idle=not self._answers.in_flight)
 
     def add_status(self, link: GatewayLink, now_ns: int) -> None:
         """Add a STATUS to what the link will send."""
-        self._status(link, now_ns)
+        status = StatusMeta(self._batcher.queue.rows, len(link.requests), self._resident.bytes)
+        self._answers.status(
+            link, status, int(self._batcher.wait_us(now_ns)), draining=self.draining
+        )
+
+    @property
+    def in_flight(self) -> int:
+        """Requests received and not yet answered."""
+        return self._answers.in_flight
 
     @property
     def next_deadline_ns(self) -> int:
@@ -276,7 +259,7 @@ class Serving:
     # --- one request -------------------------------------------------------------------------------
 
     def _infer(self, link: GatewayLink, frame: Frame, now_ns: int) -> None:
-        route = self._routes.get(frame.meta) or self._learn_route(frame.meta)
+        route = self._routes.known.get(frame.meta) or self._routes.learn(frame.meta)
         request = Request(
             link, frame.id, frame.request_id, route.meta, frame.flags, frame.clock, now_ns
         )
@@ -285,9 +268,9 @@ class Serving:
         request.body = self._shared_body(link, frame) if frame.flags & SHARED else frame.body
         request.user_code = route.user_code
         link.requests[frame.id] = request
-        self.in_flight += 1
-        if self.in_flight > _MAX_IN_FLIGHT:
-            self._answer_error(request, self._too_many(now_ns))
+        self._answers.in_flight += 1
+        if self._answers.in_flight > _MAX_IN_FLIGHT:
+            self._answers.error(request, self._too_many(now_ns))
         elif frame.body_length > route.inline_bytes:
             self._pool.submit(self._decode_off_thread, request)
         else:
@@ -298,24 +281,7 @@ class Serving:
             except Exception as error:  # noqa: BLE001 - one request must not end the others
                 refusal = self._decode_error(request, error)
             if refusal is not None:
-                self._answer_error(request, refusal)
-
-    def _learn_route(self, meta: bytes) -> _Route:
-        try:
-            decoded = _decode_meta(meta)
-        except msgspec.MsgspecError as error:
-            raise ProtocolError(Cause.WORKER_PROTOCOL, f"metadata of INFER: {error}") from error
-        user_code = self._codec.runs_user_code(decoded)
-        if user_code or decoded.content_encoding:
-            inline_bytes = -1
-        elif decoded.json_length >= 0 or "json" not in (decoded.content_type or "json"):
-            inline_bytes = _INLINE_BINARY_BYTES
-        else:
-            inline_bytes = _INLINE_JSON_BYTES
-        if len(self._routes) >= _MAX_ROUTES:
-            self._routes.clear()
-        route = self._routes[meta] = _Route(decoded, user_code, inline_bytes)
-        return route
+                self._answers.error(request, refusal)
 
     def _shared_body(self, link: GatewayLink, frame: Frame) -> memoryview:
         offset = int.from_bytes(frame.body, "little")
@@ -356,22 +322,22 @@ class Serving:
             raise RuntimeError(f"request {request.id:#x} was decoded to nothing")
         refusal = self._batcher.admit(request, decoded, now_ns)
         if refusal is not None:
-            self._answer_error(request, refusal)
+            self._answers.error(request, refusal)
 
     def _cancel(self, request: Request) -> None:
         request.cancelled = True
         if self._batcher.cancel(request):
             self._metrics.add(self._metrics.cancelled_rows, request.rows)
-            self._answer_gone(request)
+            self._answers.gone(request)
 
     def _ran(self, request: Request) -> None:
         if request.cancelled:
-            self._answer_gone(request)
+            self._answers.gone(request)
         elif request.error is not None:
-            self._answer_error(request, request.error)
+            self._answers.error(request, request.error)
         elif request.outputs is None or request.decoded is None:
-            self._answer_error(request, RequestError(Cause.INTERNAL, "The model gave no answer."))
-        elif request.user_code or _output_bytes(request) > _INLINE_JSON_BYTES:
+            self._answers.error(request, RequestError(Cause.INTERNAL, "The model gave no answer."))
+        elif request.user_code or _output_bytes(request) > INLINE_JSON_BYTES:
             request.advance(Stage.ENCODING)
             self._pool.submit(self._encode_off_thread, request)
         else:
@@ -406,43 +372,18 @@ class Serving:
         self._encode_ns += request.encode_ns
         self._encoded += 1
         if request.cancelled:
-            self._answer_gone(request)
+            self._answers.gone(request)
         else:
             self._answer_encoded(request)
 
-    # --- answers -----------------------------------------------------------------------------------
-
     def _answer_encoded(self, request: Request) -> None:
         if request.error is not None or request.answer is None:
-            self._answer_error(
+            self._answers.error(
                 request, request.error or RequestError(Cause.INTERNAL, "The answer is missing.")
             )
             return
         meta, pieces = request.answer
-        self._answer(request, meta, pieces)
-
-    def _answer_error(self, request: Request, error: RequestError) -> None:
-        meta, body = self._codec.encode_error(request.meta, error, request.request_id)
-        self._answer(request, meta, [body])
-
-    def _answer_gone(self, request: Request) -> None:
-        self._answer(request, _GONE, [])
-
-    def _answer(self, request: Request, meta: bytes, pieces: list[bytes | memoryview]) -> None:
-        request.advance(Stage.ANSWERED)
-        self.in_flight -= 1
-        link = request.link
-        if link.requests.pop(request.id, None) is not None and not link.closed:
-            clock = request.queue_us << 32 | min(request.compute_us, 0xFFFF_FFFF)
-            link.add(FrameType.RESULT, request.id, clock, meta, pieces)
-            link.answered = True
-        request.release()
-
-    def _status(self, link: GatewayLink, now_ns: int) -> None:
-        link.answered = False
-        meta = _pack(StatusMeta(self._batcher.queue.rows, len(link.requests), self._resident.bytes))
-        flags = READY | (DRAINING if self.draining else 0)
-        link.add(FrameType.STATUS, 0, int(self._batcher.wait_us(now_ns)), meta, [], flags)
+        self._answers.result(request, meta, pieces)
 
     def _too_many(self, now_ns: int) -> RequestError:
         return RequestError(
