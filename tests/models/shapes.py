@@ -143,6 +143,24 @@ class TwoLengths(nn.Module):
 example_inputs_TwoLengths = (torch.randn(2, 5, 8), torch.randn(2, 7, 8))
 
 
+class Packed(nn.Module):
+    """Sequences of other lengths in one batch; PyTorch doesn't check the features of packed ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 5, batch_first=True)
+
+    def forward(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(
+            x, lengths, batch_first=True, enforce_sorted=False
+        )
+        _, (hidden, _) = self.lstm(packed)
+        return hidden[-1]
+
+
+example_inputs_Packed = (torch.randn(2, 6, 4), torch.tensor([6, 4]))
+
+
 class Flags(nn.Module):
     """A boolean and an integer input of small types."""
 

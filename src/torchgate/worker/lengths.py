@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -96,7 +97,12 @@ def find_shapes(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a model says about lengths that nobody sent
         search = _Search(call, example, outputs, first_axis=1 if has_rows else 0)
-        found = search.find(frozenset(fixed))
+        guards = _guard_recurrent(call.module)
+        try:
+            found = search.find(frozenset(fixed))
+        finally:
+            for guard in guards:
+                guard.remove()
     _name(found, {name: tensor.dim() for name, tensor in example.items()}, has_rows=has_rows)
     inputs = {name: _shape(tensor, has_rows) for name, tensor in example.items()}
     answers = {name: _shape(tensor, has_rows) for name, tensor in outputs.items()}
@@ -176,6 +182,24 @@ def rows_of_program(program: Program) -> tuple[int, int]:
     first = next(iter((program.inputs or {}).values()), ())
     symbol = first[0] if first else 0
     return (program.bounds or {}).get(symbol, (1, 0)) if isinstance(symbol, str) else (1, 0)
+
+
+def _guard_recurrent(module: torch.nn.Module) -> list[Any]:
+    """Make recurrent layers refuse a wrong number of features while lengths are tried.
+
+    torch 2.13 doesn't check packed sequences: with fewer or more features its CPU kernel reads beyond
+    the weights and answers with whatever is there, so the dimension would look dynamic.
+    """
+    if isinstance(module, torch.jit.ScriptModule):
+        return []
+
+    def check(layer: Any, arguments: tuple[Any, ...]) -> None:
+        data = getattr(arguments[0], "data", None) if arguments else None
+        if isinstance(data, torch.Tensor) and data.shape[-1] != layer.input_size:
+            raise ValueError(f"{data.shape[-1]} features for {layer.input_size}")
+
+    layers = [part for part in module.modules() if isinstance(part, torch.nn.RNNBase)]
+    return [layer.register_forward_pre_hook(check) for layer in layers]
 
 
 def _shape(tensor: torch.Tensor, has_rows: bool) -> list[int | str]:  # noqa: FBT001

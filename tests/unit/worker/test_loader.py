@@ -69,6 +69,14 @@ pytestmark = pytest.mark.torch
             {"x": "FP32 [batch, length]", "output0": "FP32 [batch, output0_dim1]"},
         ),
         (
+            "shapes.py:Packed",
+            {
+                "x": "FP32 [batch, length, 4]",
+                "lengths": "INT64 [batch]",
+                "output0": "FP32 [batch, 5]",
+            },
+        ),
+        (
             "shapes.py:Flags",
             {
                 "keep": "BOOL [batch, length]",
