@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.models.puppet import KILL, SLEEP, SLOW
+from tests.models.scribbler import SCRIBBLE
 from tests.service import Service
 
 PUPPET = Path(__file__).parents[1] / "models" / "puppet.py"
@@ -142,3 +143,15 @@ def test_a_bad_deadline_is_refused(service: Service, value: str) -> None:
         )
         assert answer.status_code == 400
         assert "bad-header" in answer.text
+
+
+def test_a_worker_that_breaks_its_link_is_replaced_and_its_requests_are_answered() -> None:
+    model = PUPPET.with_name("scribbler.py")
+    with Service(f"net={model}:net", "--timeout", "8") as running:
+        url = running.url + "/models/net"
+        answer = httpx.post(url, json=row(SCRIBBLE), timeout=60)
+        # It scribbles again each time it is run again, until its deadline; the next request is answered.
+        assert answer.status_code in (200, 500, 504), answer.text
+        assert httpx.post(url, json=row(1), timeout=60).json() == {"output0": [2.0, 2.0, 3.0]}
+        assert metric(running, "torchgate_worker_restarts_total") >= 1
+        assert 'cause="link-broken"' in httpx.get(running.metrics_url).text
