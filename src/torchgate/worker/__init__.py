@@ -18,7 +18,7 @@ Loading a model:
 
 - `loader`: a TARGET becomes a `LoadedModel` with its signature.
 - `target`, `program`, `weights`, `example`: find the model, its weights and an input.
-- `probe`, `rows`, `lengths`, `warm`: call it to learn its contract and speed.
+- `probe`, `rows`, `lengths`, `shapes`, `warm`: call it to learn its contract and speed.
 - `sample`: the answer to the example, made by the codec.
 - `call`, `dtypes`, `ranges`: one call of the model; element types; ranges that embeddings imply.
 - `contract`: what was found, joined with what was declared.

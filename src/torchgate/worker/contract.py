@@ -20,7 +20,7 @@ from torchgate.schema.datatypes import Datatype
 from torchgate.schema.signature import BATCH, Batching, Dimension, Signature, TensorSpec
 from torchgate.schema.target import nearest
 from torchgate.worker.dtypes import DATATYPE
-from torchgate.worker.lengths import Shapes
+from torchgate.worker.shapes import Shapes
 
 EXAMPLE_LIMIT = 64 * 1024
 """Largest example body shown in ``/openapi.json``, in bytes."""

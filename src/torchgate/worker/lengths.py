@@ -10,14 +10,13 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from torchgate.schema.signature import BATCH, Dimension
 from torchgate.worker.call import Call
-from torchgate.worker.program import Program
+from torchgate.worker.shapes import Dynamic, Shapes, Slot, name_all
 
 LONGEST_TRY_S = 0.05
 """A length is not tried when the call is expected to take longer; the model stays open beyond it."""
@@ -36,45 +35,6 @@ MOST_ELEMENTS = 4 * 1024 * 1024
 """Most elements of one input that are tried, so that trying can't exhaust the memory."""
 
 _MULTIPLES = (2, 4, 8, 16, 32, 64)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Slot:
-    """One dimension of one input."""
-
-    input: str
-    axis: int
-
-
-@dataclass(slots=True)
-class _Dynamic:
-    """Slots that vary together."""
-
-    slots: tuple[Slot, ...]
-    length: int
-    varied: int  # another length that works
-    step: int  # lengths length + k * step are accepted, as far as tried
-    took: float = 0.0  # seconds of the call with the length `varied`
-    name: str = ""
-    minimum: int = 1
-    maximum: int = 0
-    tried: int = 0
-    outputs: dict[Slot, bool] = field(default_factory=dict)  # output dimension -> equals the length
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shapes:
-    """Shapes with named dimensions.
-
-    Attributes:
-        inputs: Shape of each input.
-        outputs: Shape of each output.
-        dimensions: Bounds of the named ones.
-    """
-
-    inputs: dict[str, tuple[int | str, ...]]
-    outputs: dict[str, tuple[int | str, ...]]
-    dimensions: tuple[Dimension, ...]
 
 
 def find_shapes(
@@ -103,7 +63,7 @@ def find_shapes(
         finally:
             for guard in guards:
                 guard.remove()
-    _name(found, {name: tensor.dim() for name, tensor in example.items()}, has_rows=has_rows)
+    name_all(found, {name: tensor.dim() for name, tensor in example.items()}, has_rows=has_rows)
     inputs = {name: _shape(tensor, has_rows) for name, tensor in example.items()}
     answers = {name: _shape(tensor, has_rows) for name, tensor in outputs.items()}
     for dynamic in found:
@@ -122,66 +82,6 @@ def find_shapes(
             for d in found
         ),
     )
-
-
-def shapes_of_program(
-    program: Program,
-    names: tuple[str, ...],
-    outputs: Mapping[str, torch.Tensor],
-    *,
-    has_rows: bool,
-) -> Shapes:
-    """Name the dimensions that a saved program says are dynamic; nothing is called.
-
-    Args:
-        program: The program; it knows its shapes.
-        names: Client-side names of its inputs, in its order.
-        outputs: The model's answer to its example, for the outputs' names.
-        has_rows: Whether the leading dimension of every input and output counts rows.
-    """
-    inputs = dict(zip(names, (program.inputs or {}).values(), strict=True))
-    symbols = {str(shape[0]): BATCH for shape in inputs.values() if shape} if has_rows else {}
-    found = []
-    for size in dict.fromkeys(d for shape in inputs.values() for d in shape):
-        if isinstance(size, str) and size not in symbols:
-            slots = tuple(
-                Slot(name, axis)
-                for name, shape in inputs.items()
-                for axis, other in enumerate(shape)
-                if other == size
-            )
-            low, high = (program.bounds or {}).get(size, (1, 0))
-            found.append((size, _Dynamic(slots, 0, 0, 1, minimum=max(low, 1), maximum=high)))
-    dynamics = [dynamic for _, dynamic in found]
-    _name(dynamics, {name: len(shape) for name, shape in inputs.items()}, has_rows=has_rows)
-    symbols.update({symbol: dynamic.name for symbol, dynamic in found})
-    answers: dict[str, tuple[int | str, ...]] = {n: tuple(t.shape) for n, t in outputs.items()}
-    if len(program.outputs) == len(outputs):
-        answers = dict(zip(outputs, program.outputs, strict=True))
-
-    def named(tensor: str, shape: tuple[int | str, ...]) -> tuple[int | str, ...]:
-        sizes: list[int | str] = [
-            size if isinstance(size, int) else symbols.get(size, f"{tensor}_dim{axis}")
-            for axis, size in enumerate(shape)
-        ]
-        if has_rows:
-            sizes[0] = BATCH
-        return tuple(sizes)
-
-    return Shapes(
-        inputs={name: named(name, shape) for name, shape in inputs.items()},
-        outputs={name: named(name, shape) for name, shape in answers.items()},
-        dimensions=tuple(
-            Dimension(name=d.name, minimum=d.minimum, maximum=d.maximum) for d in dynamics
-        ),
-    )
-
-
-def rows_of_program(program: Program) -> tuple[int, int]:
-    """Return the smallest and largest number of rows a saved program takes; (1, 0) when it is open."""
-    first = next(iter((program.inputs or {}).values()), ())
-    symbol = first[0] if first else 0
-    return (program.bounds or {}).get(symbol, (1, 0)) if isinstance(symbol, str) else (1, 0)
 
 
 def _guard_recurrent(module: torch.nn.Module) -> list[Any]:
@@ -226,7 +126,7 @@ class _Search:
         self._started = time.monotonic()
         self._finite = {name: _all_finite(tensor) for name, tensor in self._base.items()}
 
-    def find(self, fixed: frozenset[str]) -> list[_Dynamic]:
+    def find(self, fixed: frozenset[str]) -> list[Dynamic]:
         slots = [
             Slot(name, axis)
             for name, tensor in self._example.items()
@@ -244,12 +144,12 @@ class _Search:
             self._bound(dynamic, deadline)
         return found
 
-    def _independent(self, slots: list[Slot]) -> list[_Dynamic]:
+    def _independent(self, slots: list[Slot]) -> list[Dynamic]:
         return [found for slot in slots if (found := self._vary((slot,)))]
 
-    def _grouped(self, slots: list[Slot]) -> list[_Dynamic]:
+    def _grouped(self, slots: list[Slot]) -> list[Dynamic]:
         """Find slots of equal size that vary together: same axis of several inputs first."""
-        found: list[_Dynamic] = []
+        found: list[Dynamic] = []
         keys: tuple[Callable[[Slot], tuple[int, ...]], ...] = (
             lambda slot: (self._size(slot), slot.axis),
             lambda slot: (self._size(slot),),
@@ -263,7 +163,7 @@ class _Search:
             found += [dynamic for dynamic in shared if dynamic is not None]
         return found
 
-    def _all_together(self, found: list[_Dynamic]) -> bool:
+    def _all_together(self, found: list[Dynamic]) -> bool:
         """Whether all vary at once, each to another length; if not, they depend on each other."""
         lengths = {
             slot: dynamic.varied + dynamic.step * place
@@ -272,7 +172,7 @@ class _Search:
         }
         return self._try(lengths) is not None
 
-    def _vary(self, slots: tuple[Slot, ...]) -> _Dynamic | None:
+    def _vary(self, slots: tuple[Slot, ...]) -> Dynamic | None:
         if time.monotonic() - self._started > FINDING_LIMIT_S:
             return None
         length = self._size(slots[0])
@@ -285,20 +185,20 @@ class _Search:
             took = time.thread_time() - started
             if outputs is not None:
                 step = length if other == 2 * length else 1
-                dynamic = _Dynamic(slots, length, other, step, took, tried=max(length, other))
+                dynamic = Dynamic(slots, length, other, step, took, tried=max(length, other))
                 self._note(dynamic, other, outputs)
                 if step > 1:
                     dynamic.step = self._step(dynamic)
                 return dynamic
         return None
 
-    def _step(self, dynamic: _Dynamic) -> int:
+    def _step(self, dynamic: Dynamic) -> int:
         for step in _MULTIPLES:
             if dynamic.length % step == 0 and self._works(dynamic, dynamic.length + step):
                 return step
         return dynamic.length
 
-    def _bound(self, dynamic: _Dynamic, deadline: float) -> None:
+    def _bound(self, dynamic: Dynamic, deadline: float) -> None:
         dynamic.minimum = self._bisect(dynamic, dynamic.length, dynamic.step, deadline)
         reached, length = dynamic.tried, 2 * dynamic.length
         took = dynamic.took * dynamic.length / dynamic.varied
@@ -313,7 +213,7 @@ class _Search:
             length *= 2
         dynamic.tried = reached
 
-    def _time(self, dynamic: _Dynamic, length: int) -> float:
+    def _time(self, dynamic: Dynamic, length: int) -> float:
         """Return how long a call takes, or -1 when it doesn't work."""
         best = LONGEST_TRY_S
         for _ in range(3):  # again when it seems slow: a second thread may have been kept waiting
@@ -325,7 +225,7 @@ class _Search:
                 break
         return best
 
-    def _bisect(self, dynamic: _Dynamic, good: int, bad: int, deadline: float) -> int:
+    def _bisect(self, dynamic: Dynamic, good: int, bad: int, deadline: float) -> int:
         """Return the length nearest to ``bad`` that works; ``bad`` itself is tried when it is least."""
         step = dynamic.step
         if bad < good and self._works(dynamic, bad):
@@ -340,14 +240,14 @@ class _Search:
                 bad = middle
         return good
 
-    def _works(self, dynamic: _Dynamic, length: int) -> bool:
+    def _works(self, dynamic: Dynamic, length: int) -> bool:
         outputs = self._try(dict.fromkeys(dynamic.slots, length))
         if outputs is None:
             return False
         self._note(dynamic, length, outputs)
         return True
 
-    def _note(self, dynamic: _Dynamic, length: int, outputs: dict[str, torch.Tensor]) -> None:
+    def _note(self, dynamic: Dynamic, length: int, outputs: dict[str, torch.Tensor]) -> None:
         for name, tensor in outputs.items():
             for axis in range(self._first_axis, tensor.dim()):
                 before, now = self._base[name].shape[axis], tensor.shape[axis]
@@ -380,7 +280,7 @@ class _Search:
     def _size(self, slot: Slot) -> int:
         return self._example[slot.input].shape[slot.axis]
 
-    def _elements(self, dynamic: _Dynamic, length: int) -> int:
+    def _elements(self, dynamic: Dynamic, length: int) -> int:
         return max(
             self._example[slot.input].numel() * length // dynamic.length for slot in dynamic.slots
         )
@@ -398,30 +298,3 @@ def _resize(tensor: torch.Tensor, axis: int, length: int) -> torch.Tensor:
         repeats[axis] = -(-length // size)
         tensor = tensor.repeat(repeats)
     return tensor.narrow(axis, 0, length).contiguous()
-
-
-def _name(found: list[_Dynamic], ranks: Mapping[str, int], *, has_rows: bool) -> None:
-    plain = [_plain_name(dynamic, ranks, has_rows=has_rows) for dynamic in found]
-    taken: set[str] = {BATCH}
-    for dynamic, name in zip(found, plain, strict=True):
-        if plain.count(name) > 1:
-            inputs = {slot.input for slot in dynamic.slots}
-            name = f"{min(inputs)}_{name}"  # noqa: PLW2901
-        dynamic.name, number = name, 2
-        while dynamic.name in taken:
-            dynamic.name = f"{name}{number}"
-            number += 1
-        taken.add(dynamic.name)
-
-
-def _plain_name(dynamic: _Dynamic, ranks: Mapping[str, int], *, has_rows: bool) -> str:
-    places = {(ranks[slot.input], slot.axis) for slot in dynamic.slots}
-    if not has_rows and all(axis == 0 and rank > 1 for rank, axis in places):
-        return "rows"
-    if places == {(4, 2)}:
-        return "height"
-    if places == {(4, 3)}:
-        return "width"
-    if places == {(4, 2), (4, 3)}:
-        return "size"
-    return "length"

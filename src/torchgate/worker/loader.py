@@ -23,11 +23,12 @@ from torchgate.schema.target import Target, parse_target
 from torchgate.worker.call import Call, bind
 from torchgate.worker.contract import Findings, declared_dtypes, signature_of
 from torchgate.worker.example import find_example, input_names
-from torchgate.worker.lengths import find_shapes, rows_of_program, shapes_of_program
+from torchgate.worker.lengths import find_shapes
 from torchgate.worker.probe import Reading, read
 from torchgate.worker.program import Program
 from torchgate.worker.ranges import index_ranges
 from torchgate.worker.sample import with_example_answer
+from torchgate.worker.shapes import rows_of_program, shapes_of_program
 from torchgate.worker.target import Resolved, resolve
 from torchgate.worker.trace import message_of
 from torchgate.worker.warm import measure
