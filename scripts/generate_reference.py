@@ -27,8 +27,8 @@ from torchgate.schema.config import Limits
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 MADE = "Made by `scripts/generate_reference.py`; don't edit by hand.\n"
 CLI_HEAD = """
-Exit codes and signals: [operate](../how-to/operate.md). Events for people go to standard error, the access log to standard
-output.
+Exit codes and signals: [operate](../how-to/operate.md). Events for people go to standard error, the access log to
+standard output.
 """
 
 

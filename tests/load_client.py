@@ -1,7 +1,7 @@
 """Many keep-alive connections that send requests as fast as they are answered, and check every answer.
 
-`drive` returns when the last answer is in, or its time is up; `in_background` does so in a thread. Nothing is retried: a
-connection that ends before its answer is a failure like any other.
+`drive` returns when the last answer is in, or its time is up; `in_background` does so in a thread. Nothing is retried:
+a connection that ends before its answer is a failure like any other.
 """
 
 import asyncio

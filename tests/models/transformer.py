@@ -22,4 +22,7 @@ class Encoder(nn.Module):
         return {"tokens": x, "logits": self.head(x[:, 0])}
 
 
-example_inputs = {"ids": torch.randint(0, 100, (2, 12)), "mask": torch.ones(2, 12, dtype=torch.int64)}
+example_inputs = {
+    "ids": torch.randint(0, 100, (2, 12)),
+    "mask": torch.ones(2, 12, dtype=torch.int64),
+}

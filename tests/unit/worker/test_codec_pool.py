@@ -27,10 +27,16 @@ def request(number: int) -> Request:
 
 def test_a_blocked_job_does_not_hold_the_next_and_both_are_in_lanes(activity: Activity) -> None:
     """User code that blocks is visible with its request, and others go on."""
-    release, done = threading.Event(), threading.Event()
+    begun, release, done = threading.Event(), threading.Event(), threading.Event()
     prepared: list[str] = []
     pool = CodecPool(activity, lambda: prepared.append("x"), lambda _error: None)
-    pool.submit(lambda _request: release.wait(10) or None, request(7))
+
+    def block(_request: Request) -> None:
+        begun.set()
+        release.wait(10)
+
+    pool.submit(block, request(7))
+    assert begun.wait(10)
     pool.submit(lambda _request: done.set(), request(8))
     assert done.wait(10)
     lanes = {lane.index: lane.ids for lane in activity.lanes()}
