@@ -183,8 +183,10 @@ def _input(
     limits: tuple[float | None, float | None],
 ) -> TensorSpec:
     low, high = limits
-    if tensor.numel() and tensor.dtype is not torch.bool:
-        least, most = tensor.min().item(), tensor.max().item()
+    if tensor.numel() and tensor.dtype is not torch.bool and (low, high) != (None, None):
+        # By numpy: torch has no minimum of unsigned integers beyond uint8, numpy no bfloat16.
+        values = (tensor.double() if tensor.is_floating_point() else tensor).cpu().numpy()
+        least, most = values.min().item(), values.max().item()
         if (low is not None and least < low) or (high is not None and most > high):
             raise ModelLoadError(
                 f"the example for {name!r} reaches from {least:g} to {most:g}, outside the declared "

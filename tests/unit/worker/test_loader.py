@@ -271,6 +271,21 @@ def test_a_model_that_differentiates_in_forward(tmp_path):
     assert not any(t.requires_grad for t in model.run(model.example).values())
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32"])
+def test_every_integer_type_can_be_served_with_a_range(tmp_path, dtype):
+    (tmp_path / "whole.py").write_text(
+        "import torch, torchgate\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x, x.to(torch.float32)\n"
+        "net = torchgate.model(ranges=(0, 9))(Net())\n"
+        f"example_inputs = torch.tensor([[1, 2, 3]], dtype=torch.{dtype})\n"
+    )
+    model = loaded(f"{tmp_path}/whole.py:net")
+    assert shapes(model)["output0"] == f"{dtype.upper()} [batch, length]"
+    assert model.signature.batching.merge
+
+
 def test_lazy_layers_get_their_size_from_the_example(tmp_path):
     (tmp_path / "lazy.py").write_text(
         "import torch\nnet = torch.nn.LazyLinear(2)\nexample_inputs = torch.ones(2, 5)\n"
