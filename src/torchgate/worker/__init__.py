@@ -20,6 +20,7 @@ Loading a model:
 - `target`, `program`, `weights`, `example`: find the model, its weights and an input.
 - `probe`, `rows`, `lengths`, `shapes`, `warm`: call it to learn its contract and speed.
 - `sample`: the answer to the example, made by the codec.
+- `primitives`: the bound of oneDNN's cache.
 - `call`, `dtypes`, `ranges`: one call of the model; element types; ranges that embeddings imply.
 - `contract`: what was found, joined with what was declared.
 - `sample`: the answer to the example, made by the codec.

@@ -32,6 +32,9 @@ class LatencyTable:
 
     Averages are robust: on a busy machine a call of 30 µs now and then takes milliseconds because its
     thread was preempted, which says nothing about the model.
+
+    Args:
+        threads: Intra-op threads of calls on the model's own thread.
     """
 
     __slots__ = (
@@ -41,6 +44,7 @@ class LatencyTable:
         "_floor_us",
         "_inline",
         "_inline_ban",
+        "_inline_us",
         "_least_slow_us",
         "_rows",
         "_slow",
@@ -51,7 +55,9 @@ class LatencyTable:
         "row_us",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 1) -> None:
+        # Inline calls have one thread: with more, a call that is this short there would not be so here.
+        self._inline_us = min(_INLINE_ENTER_US, 0.9 * _INLINE_LEAVE_US / max(1, threads))
         self._us = [0.0] * _BUCKETS
         self._rows = [0.0] * _BUCKETS
         self._count = [0] * _BUCKETS
@@ -136,7 +142,7 @@ class LatencyTable:
         if self._inline_ban:
             self._inline_ban -= 1
             return False
-        self._inline = floor_us < (_INLINE_LEAVE_US if self._inline else _INLINE_ENTER_US)
+        self._inline = floor_us < (_INLINE_LEAVE_US if self._inline else self._inline_us)
         return self._inline
 
     def _record_slow(self, index: int, us: float, step_us: float) -> None:
@@ -165,9 +171,11 @@ class LatencyTables:
     Args:
         measured_us: Rows -> execute µs, measured with the example when the model was loaded.
         row_elements: Elements of one row of that example.
+        threads: Intra-op threads of calls on the model's own thread.
     """
 
-    def __init__(self, measured_us: dict[int, float], row_elements: int) -> None:
+    def __init__(self, measured_us: dict[int, float], row_elements: int, threads: int = 1) -> None:
+        self._threads = threads
         self._tables: dict[int, LatencyTable] = {}
         table = self.of(row_elements)
         for rows, us in measured_us.items():
@@ -179,7 +187,7 @@ class LatencyTables:
         key = max(row_elements, 1).bit_length()
         table = self._tables.get(key)
         if table is None:
-            table = self._tables[key] = LatencyTable()
+            table = self._tables[key] = LatencyTable(self._threads)
             table.ceiling = min(
                 (t.ceiling for k, t in self._tables.items() if k < key and t.ceiling), default=0
             )

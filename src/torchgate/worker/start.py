@@ -46,11 +46,7 @@ def bring_up(
     with contextlib.suppress(RuntimeError):  # the model's code may set it later as it likes
         torch.set_num_interop_threads(1)
 
-    def prepare_thread() -> None:
-        # OpenMP keeps the number per calling thread: without this a second thread takes all cores.
-        torch.set_num_threads(max(1, config.threads))
-
-    prepare_thread()
+    torch.set_num_threads(max(1, config.threads))
 
     def progress(phase: str, detail: str) -> None:
         loop.post(LoadProgress(phase=phase, detail=detail))
@@ -68,7 +64,7 @@ def bring_up(
                 merge=batching.merge and model.signature.has_rows,
                 max_rows=batching.max_rows,
                 queue_rows=config.queue_rows,
-                tables=LatencyTables(model.batch_us, row_elements(model)),
+                tables=LatencyTables(model.batch_us, row_elements(model), config.threads),
             ),
             runner=runner,
             compute=compute,
@@ -91,6 +87,15 @@ def bring_up(
         batch_us=model.batch_us,
     )
     return compute, Loaded(serving, ready, prepare_thread)
+
+
+def prepare_thread() -> None:
+    """Let the calling thread compute alone.
+
+    OpenMP keeps the number of threads per calling thread, and a thread that was not told takes all cores. Short calls
+    and hooks gain nothing from helpers, which spin while they wait: that costs the gateway its core.
+    """
+    torch.set_num_threads(1)
 
 
 def make_runner(
