@@ -168,21 +168,7 @@ class Serving:
             self._answers.result(request, meta, pieces)
         if self._encoded > encoded:
             self._encode_ns += time.monotonic_ns() - began_ns
-        if batch.out_of_memory_rows:
-            self._notify(
-                WorkerNotice(
-                    level="warning",
-                    text=f"a call with {batch.out_of_memory_rows} rows ran out of memory; "
-                    f"calls have at most {self._batcher.ceiling_rows} rows for now",
-                )
-            )
-        if batch.outputs_do_not_follow:
-            self._notify(
-                WorkerNotice(
-                    level="warning",
-                    text=f"{batch.outputs_do_not_follow}: from now on every request runs alone",
-                )
-            )
+        self._tell_people(batch)
         self._show_ceiling()
 
     def completed(self, request: Request) -> None:
@@ -401,6 +387,23 @@ class Serving:
             total_us += waited_us
         count = len(batch.requests)
         self._metrics.queue.observe(total_us * 1e-6 / count, count)
+
+    def _tell_people(self, batch: Batch) -> None:
+        if batch.out_of_memory_rows:
+            self._notify(
+                WorkerNotice(
+                    level="warning",
+                    text=f"a call with {batch.out_of_memory_rows} rows ran out of memory; "
+                    f"calls have at most {self._batcher.ceiling_rows} rows for now",
+                )
+            )
+        if batch.outputs_do_not_follow:
+            self._notify(
+                WorkerNotice(
+                    level="warning",
+                    text=f"{batch.outputs_do_not_follow}: from now on every request runs alone",
+                )
+            )
 
     def _show_ceiling(self) -> None:
         ceiling = self._batcher.ceiling_rows

@@ -56,26 +56,8 @@ def bring_up(
     log.on_lost = lambda lost: metrics.values.__setitem__(metrics.lost_lines, lost)
     runner = make_runner(model, config, order, metrics, log)
     compute = ComputeThread(runner, loop.post, loop.beat_for_inline_call)
-    batching = model.signature.batching
-    serving = Serving(
-        LoadedWorker(
-            codec=Codec(model.signature, model.declaration, batching.max_rows, config.version),
-            batcher=Batcher(
-                merge=batching.merge and model.signature.has_rows,
-                max_rows=batching.max_rows,
-                queue_rows=config.queue_rows,
-                tables=LatencyTables(model.batch_us, row_elements(model), config.threads),
-            ),
-            runner=runner,
-            compute=compute,
-            pool=CodecPool(order.activity, prepare_thread, crashed),
-            metrics=metrics,
-            log=log,
-            resident=Resident(),
-        ),
-        loop.post,
-        loop.post,
-    )
+    pool = CodecPool(order.activity, prepare_thread, crashed)
+    serving = make_serving(model, config, runner, compute, metrics, log, loop, pool)
     settle_garbage()
     ready = ModelReady(
         model=config.name,
@@ -87,6 +69,39 @@ def bring_up(
         batch_us=model.batch_us,
     )
     return compute, Loaded(serving, ready, prepare_thread)
+
+
+def make_serving(
+    model: LoadedModel,
+    config: ModelConfig,
+    runner: Runner,
+    compute: ComputeThread,
+    metrics: WorkerMetrics,
+    log: WorkerLog,
+    loop: IoLoop,
+    pool: CodecPool,
+) -> Serving:
+    """Return what serves a loaded model."""
+    batching = model.signature.batching
+    return Serving(
+        LoadedWorker(
+            codec=Codec(model.signature, model.declaration, batching.max_rows, config.version),
+            batcher=Batcher(
+                merge=batching.merge and model.signature.has_rows,
+                max_rows=batching.max_rows,
+                queue_rows=config.queue_rows,
+                tables=LatencyTables(model.batch_us, row_elements(model), config.threads),
+            ),
+            runner=runner,
+            compute=compute,
+            pool=pool,
+            metrics=metrics,
+            log=log,
+            resident=Resident(),
+        ),
+        loop.post,
+        loop.post,
+    )
 
 
 def prepare_thread() -> None:
