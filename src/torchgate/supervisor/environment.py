@@ -18,9 +18,6 @@ _ALWAYS = {
     "MALLOC_TRIM_THRESHOLD_": str(1024 * 1024 * 1024),
     "TOKENIZERS_PARALLELISM": "false",  # its thread pool would compete with the intra-op threads
     "OMP_WAIT_POLICY": "PASSIVE",  # idle OpenMP threads sleep instead of spinning on shared cores
-    # oneDNN keeps a compiled primitive per shape; with a dynamic dimension that grows with each new length.
-    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",
-    "LRU_CACHE_CAPACITY": "256",
 }
 
 

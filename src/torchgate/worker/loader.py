@@ -24,6 +24,7 @@ from torchgate.worker.call import Call, bind
 from torchgate.worker.contract import Findings, declared_dtypes, signature_of
 from torchgate.worker.example import find_example, input_names
 from torchgate.worker.lengths import find_shapes
+from torchgate.worker.primitives import bound_primitives
 from torchgate.worker.probe import Reading, read
 from torchgate.worker.program import Program
 from torchgate.worker.ranges import index_ranges
@@ -93,6 +94,7 @@ def load(config: ModelConfig, work_dir: str, progress: Progress) -> LoadedModel:
         notes += _weights(resolved, config.weights, work_dir)
     progress("load", str(device))
     _place(resolved, device)
+    bound_primitives(resolved.module)
     progress("probe", "")
     call, reading, found = _probe(config, resolved, work_dir, device)
     found = dataclasses.replace(found, notes=(*notes, *found.notes))
