@@ -5,7 +5,8 @@ Read in this order:
 - `__main__`: the entry point.
 - `server`: the process; control link, tick, drain.
 - `listener`: one address, its limits and its open connections.
-- `connection`: one client connection, the reading half and the hot path.
+- `connection`: one client connection, its events and its ends.
+- `receive`: its reading half.
 - `transmit`: its answering half.
 - `deadlines`: what a connection must not take too long for.
 - `exchange`: one request and its answer, as handlers see them.

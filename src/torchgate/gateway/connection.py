@@ -11,75 +11,38 @@ timeout, the client's end, a drain. After an answer that leaves part of the requ
 connection lingers: it sends FIN and discards what still comes for a short while, so that the client
 gets the answer and not a reset (RFC 9112 section 9.6).
 
-Read next: `torchgate.gateway.exchange`, `torchgate.gateway.transmit`.
+Here are the events of its transport and its ends; read next: `torchgate.gateway.receive`,
+`torchgate.gateway.transmit`, `torchgate.gateway.exchange`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import traceback
 from typing import TYPE_CHECKING, cast
 
-from torchgate.errors import Cause, ProtocolError, RequestError
+from torchgate.errors import Cause, RequestError
 from torchgate.gateway import deadlines
-from torchgate.gateway.exchange import Exchange, ExchangeState, Headers
+from torchgate.gateway.exchange import ExchangeState
+from torchgate.gateway.receive import Receiver
 from torchgate.gateway.respond import CONTINUE
-from torchgate.gateway.router import Route, normalise
-from torchgate.gateway.transmit import Transmitter
-from torchgate.wire.head import Head
 from torchgate.wire.http1 import RequestReader
 
 if TYPE_CHECKING:
     from torchgate.gateway.listener import Listener
 
-SWALLOW_BYTES = 256 * 1024
-"""A refused request whose body is at most this long is read to its end, and the connection lives on."""
 
-SMALL_PIECE_BYTES = 4096
-"""Smaller pieces of a body are gathered, so that a body in tiny pieces doesn't take many times its size."""
-
-_ALLOW_ALL = b"GET, HEAD, POST, OPTIONS"
-_ANY = Route("*", {})
-
-
-class Connection(Transmitter, asyncio.Protocol):
+class Connection(Receiver, asyncio.Protocol):
     """One client connection.
 
     Args:
         listener: Where it was accepted.
     """
 
-    __slots__ = (
-        "_again",
-        "_probed",
-        "_pumping",
-        "_read_paused",
-        "_reader",
-        "_refusal",
-        "_refused",
-        "_route",
-        "_tail",
-        "begun_ns",
-        "body_ns",
-        "filling",
-        "linger_until_ns",
-        "stuck_bytes",
-        "stuck_ns",
-    )
+    __slots__ = ("_probed", "_refused", "linger_until_ns", "stuck_bytes", "stuck_ns")
 
     def __init__(self, listener: Listener) -> None:
         super().__init__(listener)
-        self._reader = RequestReader(listener.table)
-        self.filling: Exchange | None = None  # its body is being read
-        self._route = _ANY  # of the request being read
-        self._refusal: RequestError | None = None  # answer of the request being read
-        self._tail: bytearray | None = None  # small pieces of the body being read
-        self.begun_ns = 0  # first byte of the request being read; 0 when there is none
-        self.body_ns = 0  # when the body being read began
-        self._pumping = False
-        self._read_paused = False
         self._refused = False  # told 503 at once
-        self._again = False  # reads on in the next turn of the loop
         self._probed = False
         self.linger_until_ns = 0
         self.stuck_ns = 0  # since when the client took nothing
@@ -90,9 +53,8 @@ class Connection(Transmitter, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.BaseProtocol.connection_made`."""
         listener = self._listener
-        self._transport = transport = cast(
-            "asyncio.Transport", transport
-        )  # uvloop's is no subclass
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = transport = cast("asyncio.Transport", transport)
         self.idle_ns = now_ns = self._shared.now_ns()
         self.deadline_ns = now_ns + listener.idle_ns
         peer = transport.get_extra_info("peername")
@@ -148,294 +110,6 @@ class Connection(Transmitter, asyncio.Protocol):
             return False
         self._listener.half_closed.add(self)
         return True
-
-    # --- reading requests ---------------------------------------------------------------------
-
-    def _pump(self) -> None:
-        """Read as many requests as the bytes at hand and the bounds allow."""
-        if self._pumping:
-            return
-        self._pumping = self.corked = True
-        reader = self._reader
-        turns = self._listener.limits.pipelined
-        try:
-            while not self.closing:
-                if self.filling is not None:
-                    if not self._read_body(self.filling):
-                        break
-                elif turns == 0 or self.write_paused or self.waiting >= self._most_waiting():
-                    self._pause_reading(again=turns == 0)
-                    break
-                else:
-                    head = reader.read_head()
-                    if head is None:
-                        break
-                    turns -= 1
-                    self._begin(head)
-        except (ProtocolError, RequestError) as error:
-            self.refuse(error)
-        self.corked = False
-        self.send()
-        self._pumping = False
-        if self.filling is None:
-            if not reader.buffered:
-                self.begun_ns = 0
-            elif not self.closing:
-                self._due(self.begun_ns + self._listener.header_ns)
-        if self._read_paused and not self._again and self.waiting < self._most_waiting():
-            self._again = True  # what was in the way has just left
-            self._shared.loop.call_soon(self._next_turn)
-
-    def _begin(self, head: Head) -> None:
-        """A head is complete: find its route and decide whether its body is wanted."""
-        shared = self._shared
-        exchange = Exchange(
-            self,
-            head.method,
-            head.target,
-            head.fields,
-            head.request_id or shared.next_request_id(),
-            self.begun_ns,
-        )
-        exchange.head = head
-        exchange.keep_alive = head.keep_alive
-        exchange.query = head.query
-        exchange.client = self.client
-        self.enqueue(exchange)
-        route = self._listener.router.find_raw(head.path)
-        refusal = None
-        if route is None:
-            try:
-                route = self._find_route(exchange, head)
-            except RequestError as error:
-                route, refusal = _ANY, error
-        else:
-            exchange.path = route.path
-            exchange.model = route.model
-            exchange.oip = route.oip
-            exchange.params = route.params
-        if not head.keep_alive or shared.draining:
-            exchange.keep_alive = False
-            self.last = True
-        if refusal is None and head.refusal is not None:
-            refusal = RequestError(head.refusal, "The only expectation met here is 100-continue.")
-        if refusal is None and head.content_length <= 0 and not head.chunked:
-            self._dispatch(exchange, route)
-        else:
-            self._begin_body(exchange, head, route, refusal)
-
-    def _find_route(self, exchange: Exchange, head: Head) -> Route:
-        """Return the route of a target that is not in the table of raw ones."""
-        if head.path == b"*":
-            exchange.path = "*"
-            return _ANY
-        exchange.path = path = normalise(head.path)
-        route = self._listener.router.find(path)
-        if route is None:
-            exchange.oip = path == "/v2" or path.startswith("/v2/")
-            raise RequestError(Cause.NOT_FOUND, "There is nothing at this path.")
-        exchange.model = route.model
-        exchange.oip = route.oip
-        exchange.params = route.params
-        return route
-
-    def _begin_body(
-        self, exchange: Exchange, head: Head, route: Route, refusal: RequestError | None
-    ) -> None:
-        """Decide about a request with a body, or with a refusal: read it, swallow it, or answer at once."""
-        if refusal is None and head.method not in route.handlers and head.method != b"OPTIONS":
-            refusal = _not_allowed(route)
-        size = head.content_length
-        if refusal is None:
-            refusal = self._too_large(size)
-        if refusal is not None:
-            unread = head.chunked or size > 0
-            waits = head.expects_continue or head.refusal is not None  # for us, with its body
-            if unread and (size > SWALLOW_BYTES or head.chunked or waits):
-                exchange.keep_alive = False
-                self.closing = True
-            if self.closing or not unread:
-                self._answer_refusal(exchange, route, refusal)
-                return
-        self.filling = exchange
-        self._route = route
-        self._refusal = refusal
-        self.body_ns = self._shared.now_ns()
-        self._due(self.body_ns + deadlines.RECHECK_NS)
-        if head.expects_continue and not self._reader.buffered:
-            if self.first is exchange:
-                self.write_raw(CONTINUE)
-            else:
-                self.owes_continue = exchange
-
-    def _too_large(self, size: int) -> RequestError | None:
-        limits = self._listener.limits
-        if size > limits.body_bytes:
-            return RequestError(
-                Cause.BODY_TOO_LARGE,
-                f"The body has {size} bytes; at most {limits.body_bytes} are taken.",
-            )
-        budget = self._shared.budget
-        if budget.held + max(size, 0) > budget.limit:
-            return RequestError(
-                Cause.MEMORY_BUDGET,
-                f"The gateway holds {budget.held} bytes of requests and answers, and may hold {budget.limit}.",
-                retry_after_s=1,
-            )
-        return None
-
-    def _read_body(self, exchange: Exchange) -> bool:
-        """Read on in a body; return False when more bytes must come first."""
-        reader = self._reader
-        piece = reader.read_body()
-        if piece:
-            size = len(piece)
-            exchange.size += size
-            if self._refusal is None:
-                self._keep_piece(exchange, piece, size)
-        if not reader.body_complete:
-            if exchange.size + reader.remaining > self._listener.limits.body_bytes:
-                raise self._body_too_large()  # the chunk that has just begun says so
-            return bool(piece)
-        route, refusal = self._route, self._refusal
-        self.filling = None
-        self._refusal = None
-        self.body_ns = 0
-        if refusal is not None:
-            self._answer_refusal(exchange, route, refusal)
-            return True
-        if self._tail is not None:
-            if self._tail:
-                exchange.chunks.append(bytes(self._tail))
-            self._tail = None
-        self._dispatch(exchange, route)
-        return True
-
-    def _keep_piece(self, exchange: Exchange, piece: bytes, size: int) -> None:
-        budget = self._shared.budget
-        budget.held += size
-        exchange.held += size
-        limits = self._listener.limits
-        if exchange.size > limits.body_bytes:
-            raise self._body_too_large()
-        if budget.held > budget.limit:
-            raise RequestError(
-                Cause.MEMORY_BUDGET,
-                f"The gateway holds {budget.held} bytes of requests and answers, and may hold {budget.limit}.",
-                retry_after_s=1,
-            )
-        tail = self._tail
-        if tail is None and (size >= SMALL_PIECE_BYTES or self._reader.body_complete):
-            exchange.chunks.append(piece)
-            return
-        if tail is None:
-            tail = self._tail = bytearray()
-        tail += piece
-        if len(tail) >= 16 * SMALL_PIECE_BYTES:
-            exchange.chunks.append(bytes(tail))
-            tail.clear()
-
-    def _body_too_large(self) -> RequestError:
-        most = self._listener.limits.body_bytes
-        return RequestError(
-            Cause.BODY_TOO_LARGE,
-            f"The body has over {most} bytes, which is the most that is taken.",
-        )
-
-    def _dispatch(self, exchange: Exchange, route: Route) -> None:
-        """Hand a complete request to its handler."""
-        handler = route.handlers.get(exchange.method)
-        try:
-            if handler is not None:
-                handler(exchange)
-            elif exchange.method == b"OPTIONS":
-                self._options(exchange, route)
-            else:
-                self._answer_refusal(exchange, route, _not_allowed(route))
-        except Exception as error:  # noqa: BLE001 - a defect in a handler must not take the gateway down
-            if isinstance(error, RequestError) and exchange.state is ExchangeState.OPEN:
-                exchange.respond_error(error)
-            else:
-                self._report_defect(exchange)
-        if exchange.state is ExchangeState.OPEN:
-            self._due(exchange.accepted_ns + self._listener.total_ns)
-
-    def _options(self, exchange: Exchange, route: Route) -> None:
-        allow = _ALLOW_ALL if route is _ANY else route.allow
-        cors = self._listener.cors
-        if cors is None or not cors.preflight(exchange, allow):
-            exchange.respond(204, b"", b"", ((b"allow", allow),))
-
-    def _answer_refusal(self, exchange: Exchange, route: Route, refusal: RequestError) -> None:
-        headers: Headers = ()
-        if refusal.cause is Cause.METHOD_NOT_ALLOWED:
-            headers = ((b"allow", route.allow),)
-        exchange.respond_error(refusal, None, headers)
-
-    def _report_defect(self, exchange: Exchange) -> None:
-        """An exception nobody expected: all of it in the log, nothing of it to the client."""
-        self._shared.report(
-            f"request {exchange.request_id.decode()}: {traceback.format_exc().rstrip()}"
-        )
-        if exchange.state is ExchangeState.OPEN:
-            exchange.respond_error(RequestError(Cause.INTERNAL, "The gateway failed; see its log."))
-        elif exchange.state is ExchangeState.STREAMING:
-            self.abort()  # the only way left to say that the answer is not whole
-
-    def refuse(self, error: ProtocolError | RequestError) -> None:
-        """Answer what can't be read any further, after the answers before it, and close."""
-        refusal = (
-            error if isinstance(error, RequestError) else RequestError(error.cause, error.detail)
-        )
-        exchange = self.filling
-        self.filling = None
-        self._refusal = None
-        self._tail = None
-        self.closing = True
-        if exchange is None:
-            now_ns = self.begun_ns or self._shared.now_ns()
-            request_id = self._shared.next_request_id()
-            exchange = Exchange(self, b"-", b"", (), request_id, now_ns)
-            exchange.client = self.client
-            self.enqueue(exchange)
-        exchange.keep_alive = False
-        exchange.respond_error(refusal)
-
-    # --- flow ---------------------------------------------------------------------------------
-
-    def _most_waiting(self) -> int:
-        return 0 if self.last else self._listener.limits.pipelined
-
-    def _pause_reading(self, *, again: bool) -> None:
-        """Stop reading: too much is under way, or (``again``) others shall have their turn first."""
-        if self._transport is None or self.last:
-            return
-        if not self._read_paused:
-            self._read_paused = True
-            self._transport.pause_reading()
-        if again and not self._again:
-            self._again = True
-            self._shared.loop.call_soon(self._next_turn)
-
-    def _next_turn(self) -> None:
-        self._again = False
-        self.read_on()
-
-    def _resume_reading(self) -> None:
-        if self._read_paused and self._transport is not None:
-            self._read_paused = False
-            self._transport.resume_reading()
-
-    def read_on(self) -> None:
-        """Something that was in the way has gone: read what is at hand, then from the transport."""
-        if self._pumping or self._again or self.closing or not self._read_paused:
-            return
-        if self._reader.buffered:
-            self.begun_ns = self._shared.now_ns()
-            self._pump()
-        if self._again or self.closing or self.write_paused or self.waiting >= self._most_waiting():
-            return
-        self._resume_reading()
 
     def linger(self) -> None:
         """Send FIN and discard what still comes, for a while (RFC 9112 section 9.6)."""
@@ -500,16 +174,6 @@ class Connection(Transmitter, asyncio.Protocol):
             newest.keep_alive = False
             self.last = True
 
-    def close(self) -> None:
-        """Close after what was written has been taken."""
-        if self._transport is not None:
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Reset the connection."""
-        if self._transport is not None:
-            self._transport.abort()
-
     def describe(self) -> str:
         """Return one line about what is open here, or nothing when idle."""
         if self.first is None and not self._reader.buffered:
@@ -521,7 +185,3 @@ class Connection(Transmitter, asyncio.Protocol):
         method = self.first.method.decode()
         what = "its body is being read" if self.first is self.filling else "waits for its answer"
         return f"{client}: {method} {self.first.path} ({request_id}): {what}"
-
-
-def _not_allowed(route: Route) -> RequestError:
-    return RequestError(Cause.METHOD_NOT_ALLOWED, f"This path takes {route.allow.decode()}.")

@@ -276,6 +276,16 @@ class Transmitter(abc.ABC):
         self.closing = True
         self.linger()
 
+    def close(self) -> None:
+        """Close after what was written has been taken."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Reset the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
     @abc.abstractmethod
     def linger(self) -> None:
         """Send FIN and discard what still comes; made by the reading half."""
@@ -294,7 +304,6 @@ class Transmitter(abc.ABC):
 
     def resume_writing(self) -> None:
         """See `asyncio.BaseProtocol.resume_writing`."""
-        self.corked = False  # answers are gathered, to leave in one system call
         self.write_paused = False
         self.count_unsent()
         self.read_on()

@@ -210,7 +210,7 @@ def _split(raw: bytes, method_length: int) -> tuple[tuple[bytes, bytes], ...]:
     try:
         httptools.HttpRequestParser(fields).feed_data(raw)
     except httptools.HttpParserUpgrade:
-        pass  # an Upgrade (or CONNECT) is seen after the fields; we never switch protocols
+        pass  # seen after the fields; we never switch protocols
     except httptools.HttpParserInvalidMethodError:
         # llhttp knows a fixed list of methods. Any token is a method (RFC 9110 section 9.1), and the router decides.
         return _split(b"GET" + raw[method_length:], 3)
