@@ -60,7 +60,8 @@ def by_llhttp(stream):
 @example(b"\r\n", 1)
 def test_any_bytes_are_read_or_refused_and_pieces_do_not_matter(stream, size):
     whole = read_all([stream])
-    assert read_all([stream[i : i + size] for i in range(0, len(stream), size)]) == whole
+    pieces = read_all([stream[i : i + size] for i in range(0, len(stream), size)])
+    assert pieces == whole, f"{stream!r} in pieces of {size}"
 
 
 @settings(max_examples=400)

@@ -70,6 +70,7 @@ class RequestReader:
         "_overhead",
         "_remaining",
         "_scanned",
+        "_skipped",
         "_state",
         "_table",
         "buffer",
@@ -81,6 +82,7 @@ class RequestReader:
         self._at = 0
         self._state = _HEAD
         self._scanned = 0  # bytes of a partial head already searched
+        self._skipped = False  # an empty line before the request line
         self._remaining = 0  # of the body, or of the chunk
         self._overhead = 0  # bytes of chunk framing so far
         self._data_bytes = 0  # bytes of chunk data so far
@@ -127,8 +129,9 @@ class RequestReader:
             # RFC 9112 section 2.2: an empty line before a request line is skipped; ours is one.
             at = self._at = at + 2
             self._scanned = 0
-            if buffer.startswith(b"\r\n", at):
+            if self._skipped or buffer.startswith(b"\r\n", at):
                 raise ProtocolError(Cause.BAD_FRAMING, "Empty lines where a request should begin.")
+            self._skipped = True
             if at == len(buffer):
                 return None
         end = buffer.find(b"\r\n\r\n", at + self._scanned)
@@ -140,6 +143,7 @@ class RequestReader:
             return None
         end += 4
         self._scanned = 0
+        self._skipped = False
         head = self._table.parse(buffer[at:end] if at or end < len(buffer) else buffer)
         self._at = end
         if head.content_length > 0:
