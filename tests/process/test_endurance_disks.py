@@ -19,7 +19,7 @@ CAN_UNSHARE = (
 )
 
 MOUNTS = """
-mount -t tmpfs -o ro none /tmp && mount -t tmpfs -o ro none /var/tmp &&
+for folder in /tmp /var/tmp; do mount --bind $folder $folder && mount -o remount,ro,bind $folder || exit 9; done
 mount -t tmpfs -o size=16k none /dev/shm && exec "$@"
 """
 NO_ROOM = ("unshare", "--mount", "sh", "-c", MOUNTS, "sh")
