@@ -2,8 +2,9 @@
 
 oneDNN compiles a primitive for each layer and each shape of its input and keeps the last so many, 1024 by
 default. With a dynamic dimension, and with batches of every size, shapes go on being new: hundreds of
-kilobytes each, until the cache is full. Too small a cache is worse: when a model has more layers than fit, each call compiles all of them again.
-So the bound follows from the model. It counts only when set before the first primitive is made.
+kilobytes each, until the cache is full. Too small a cache is worse: when a model has more layers than
+fit, each call compiles all of them again. So the bound follows from the model.
+It counts only when set before the first primitive is made.
 """
 
 from __future__ import annotations
