@@ -32,6 +32,7 @@ from torchgate.errors import Cause, ProtocolError
 
 HEADER = struct.Struct("<BBHIQQQ")
 HEADER_SIZE = HEADER.size  # 32
+_unpack = HEADER.unpack_from
 MAX_ID_BYTES = 128  # a request id from a client longer than this is replaced by one of ours
 MAX_META_BYTES = 16 * 1024
 MAX_BODY_BYTES = 1 << 40  # a corrupt length, not a policy; the policy is Limits.body_bytes
@@ -168,41 +169,35 @@ class FrameReader:
             ProtocolError: The header is not one of ours, or a length is beyond its bound.
         """
         buffer = self._buffer
-        buffer += data
-        if len(buffer) < self._need:
-            return []
+        if buffer:
+            buffer += data
+            if len(buffer) < self._need:
+                return []
+            data = bytes(buffer)
+            buffer.clear()
+        elif type(data) is not bytes:
+            data = bytes(data)  # slices of bytes cost a third of those of a view
         frames: list[Frame] = []
-        offset = 0
-        size = len(buffer)
-        with memoryview(buffer) as view:
-            while size - offset >= HEADER_SIZE:
-                kind, flags, n_id, n_meta, n_body, id_, clock = HEADER.unpack_from(buffer, offset)
-                if n_id > MAX_ID_BYTES or n_meta > MAX_META_BYTES or n_body > MAX_BODY_BYTES:
-                    raise ProtocolError(
-                        Cause.WORKER_PROTOCOL, f"frame lengths {n_id}/{n_meta}/{n_body} are absurd"
-                    )
-                meta_at = offset + HEADER_SIZE + n_id
-                body_at = meta_at + n_meta
-                end = body_at + (n_body if not flags & SHARED else 8)
-                if end > size:
-                    self._need = end - offset
-                    break
-                frames.append(
-                    Frame(
-                        kind,
-                        flags,
-                        id_,
-                        clock,
-                        bytes(view[offset + HEADER_SIZE : meta_at]),
-                        bytes(view[meta_at:body_at]),
-                        bytes(view[body_at:end]),
-                        n_body,
-                    )
+        at = 0
+        size = len(data)
+        need = HEADER_SIZE
+        while size - at >= HEADER_SIZE:
+            kind, flags, n_id, n_meta, n_body, id_, clock = _unpack(data, at)
+            if n_id > MAX_ID_BYTES or n_meta > MAX_META_BYTES or n_body > MAX_BODY_BYTES:
+                raise ProtocolError(
+                    Cause.WORKER_PROTOCOL, f"frame lengths {n_id}/{n_meta}/{n_body} are absurd"
                 )
-                offset = end
-                self._need = HEADER_SIZE
-            else:
-                self._need = HEADER_SIZE
-        if offset:
-            del buffer[:offset]
+            id_at = at + HEADER_SIZE
+            meta_at = id_at + n_id
+            body_at = meta_at + n_meta
+            end = body_at + (8 if flags & SHARED else n_body)
+            if end > size:
+                need = end - at
+                break
+            request_id, meta, body = data[id_at:meta_at], data[meta_at:body_at], data[body_at:end]
+            frames.append(Frame(kind, flags, id_, clock, request_id, meta, body, n_body))
+            at = end
+        self._need = need
+        if at < size:
+            buffer += memoryview(data)[at:]
         return frames
