@@ -88,8 +88,14 @@ class GatewayLink:
         flags: int = 0,
     ) -> None:
         """Keep a frame for the next `flush`."""
-        if len(pieces) == 1 and len(pieces[0]) <= _COPY_BYTES and type(pieces[0]) is bytes:
-            body = pieces[0]  # the common case: one short piece, one buffer
+        if len(pieces) == 1:
+            body = pieces[0]
+        elif len(pieces) == 2 and len(pieces[0]) + len(pieces[1]) <= _COPY_BYTES:
+            body = b"".join(pieces)
+        else:
+            body = b""
+        if body and len(body) <= _COPY_BYTES and type(body) is bytes:
+            # The common cases, one short body or one behind its JSON part: one buffer.
             data = pack_header(type_, flags, 0, len(meta), len(body), id_, clock) + meta + body
             self._out.append(data)
             self.out_bytes += len(data)

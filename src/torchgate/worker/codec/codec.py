@@ -42,6 +42,8 @@ MAX_ROUTES = (
     512  # kinds of request remembered; clients choose the header text, so there must be a bound
 )
 
+MAX_OCTETS_METAS = 256
+
 _pack = msgspec.msgpack.Encoder().encode
 
 
@@ -90,6 +92,7 @@ class Codec:
         self._offers = self._list_offers()
         self._routes: dict[InferMeta, _Route] = {}
         self._json_meta = _pack(ResultMeta(200, JSON))
+        self._octets_metas: dict[int, bytes] = {}  # by the length of the JSON part
         self._npy_meta = _pack(ResultMeta(200, NPY))
         self._user_meta = b""
         if self._encoder is not None:
@@ -239,8 +242,7 @@ class Codec:
             length, pieces = self._oip_writer.write(decoded, outputs)
             if length < 0:
                 return self._json_meta, pieces
-            header = ("inference-header-content-length", str(length))
-            return _pack(ResultMeta(200, OCTETS, "", (header,))), pieces
+            return self._octets_metas.get(length) or self._octets_meta(length), pieces
         if form is AnswerForm.USER:
             assert self._encoder is not None  # noqa: S101 - the form is chosen only with an encoder
             return self._user_meta, [self._encoder.write(decoded, outputs)]
@@ -249,6 +251,14 @@ class Codec:
         return self._npy_meta, write_npy(
             spec.datatype, one_row(spec, array) if decoded.single else array
         )
+
+    def _octets_meta(self, json_length: int) -> bytes:
+        header = ("inference-header-content-length", str(json_length))
+        meta = _pack(ResultMeta(200, OCTETS, "", (header,)))
+        if len(self._octets_metas) >= MAX_OCTETS_METAS:
+            self._octets_metas.clear()
+        self._octets_metas[json_length] = meta
+        return meta
 
     def encode_error(
         self, meta: InferMeta, error: RequestError, request_id: bytes

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+import msgspec
+
 from torchgate.worker.codec.ports import Array
 
 
@@ -17,7 +19,7 @@ class AnswerForm(enum.IntEnum):
     USER = 3  # by the model's own ``encode``
 
 
-class OutputWish:
+class OutputWish(msgspec.Struct, frozen=True, gc=False):
     """One output an Open Inference Protocol client asked for.
 
     Attributes:
@@ -25,11 +27,8 @@ class OutputWish:
         binary: Whether its data goes after the JSON, as bytes.
     """
 
-    __slots__ = ("binary", "name")
-
-    def __init__(self, name: str, *, binary: bool) -> None:
-        self.name = name
-        self.binary = binary
+    name: str
+    binary: bool
 
 
 class Decoded:

@@ -1,6 +1,6 @@
 """Output arrays -> Open Inference Protocol v2 answers, tensors as JSON or as bytes after it.
 
-Binary outputs are handed on as views of the arrays: nothing is copied.
+Large binary outputs are handed on as views of the arrays: nothing is copied.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from torchgate.worker.codec.decoded import Decoded, OutputWish
 from torchgate.worker.codec.ports import DTYPE, Array
 
 Piece = bytes | memoryview
+
+MAX_KEPT_TEXTS = 256
+COPIED_BYTES = 16 * 1024  # a small output is copied sooner than a view of it is passed on
 
 _json = msgspec.json.encode
 
@@ -38,6 +41,8 @@ class OipWriter:
             % (_json(spec.name), spec.datatype.encode())
             for spec in signature.outputs
         }
+        # JSON parts of answers with binary data alone.
+        self._kept: dict[tuple[tuple[OutputWish, ...], tuple[tuple[int, ...], ...]], bytes] = {}
         self._all_json = tuple(OutputWish(spec.name, binary=False) for spec in signature.outputs)
         self._all_binary = tuple(OutputWish(spec.name, binary=True) for spec in signature.outputs)
 
@@ -50,28 +55,43 @@ class OipWriter:
         wishes = decoded.wishes
         if wishes is None:
             wishes = self._all_binary if decoded.binary else self._all_json
+        shapes = tuple([outputs[wish.name].shape for wish in wishes])
+        text = self._kept.get((wishes, shapes)) if not decoded.id else None
+        if text is None:
+            return self._write(decoded, wishes, outputs)
+        pieces = [_binary(self._datatypes[wish.name], outputs[wish.name]) for wish in wishes]
+        return len(text), [text, *pieces]
+
+    def _write(
+        self, decoded: Decoded, wishes: tuple[OutputWish, ...], outputs: dict[str, Array]
+    ) -> tuple[int, list[Piece]]:
         head = [self._head]
         if decoded.id:
             head += (b',"id":', decoded.id)
         head.append(b',"outputs":[')
         tails: list[Piece] = []
         comma = b""
-        binary = False
+        repeats = not decoded.id  # the JSON part is the same whenever wishes and shapes are
         for wish in wishes:
-            name = wish.name
+            name, datatype = wish.name, self._datatypes[wish.name]
             array = outputs[name]
             head += (comma, self._outputs[name], _dims(array.shape))
             comma = b","
             if wish.binary:
-                binary = True
-                piece = _binary(self._datatypes[name], array)
+                piece = _binary(datatype, array)
                 head.append(b'],"parameters":{"binary_data_size":%d}}' % len(piece))
                 tails.append(piece)
+                repeats = repeats and datatype is not Datatype.BYTES
             else:
-                head += (b'],"data":', json_data(self._datatypes[name], array.reshape(-1)), b"}")
+                head += (b'],"data":', json_data(datatype, array.reshape(-1)), b"}")
+                repeats = False
         head.append(b"]}")
         text = b"".join(head)
-        return (len(text) if binary else -1), [text, *tails]
+        if repeats and tails:
+            if len(self._kept) >= MAX_KEPT_TEXTS:
+                self._kept.clear()
+            self._kept[wishes, tuple([outputs[wish.name].shape for wish in wishes])] = text
+        return (len(text) if tails else -1), [text, *tails]
 
 
 def _dims(shape: tuple[int, ...]) -> bytes:
@@ -81,5 +101,6 @@ def _dims(shape: tuple[int, ...]) -> bytes:
 def _binary(datatype: Datatype, array: Array) -> Piece:
     if datatype is Datatype.BYTES:
         return pack_bytes(array)
-    flat = np.ascontiguousarray(array, DTYPE[datatype]).reshape(-1)
-    return flat.view(np.uint8).data if flat.size else b""
+    if array.nbytes <= COPIED_BYTES:
+        return np.asarray(array, DTYPE[datatype]).tobytes()
+    return np.ascontiguousarray(array, DTYPE[datatype]).reshape(-1).view(np.uint8).data

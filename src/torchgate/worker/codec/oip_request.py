@@ -29,6 +29,7 @@ from torchgate.worker.codec.oip_message import (
     expected_quotes,
     parse_request,
 )
+from torchgate.worker.codec.oip_plan import Plan, make_plan
 from torchgate.worker.codec.plain import MISFITS, list_reader
 from torchgate.worker.codec.ports import (
     DTYPE,
@@ -64,6 +65,7 @@ class OipReader:
         self._wishes = Wishes(outputs)
         # With binary data a client's JSON is often the same, byte for byte: parsed once, never changed.
         self._heads: dict[bytes, OipRequest] = {}
+        self._plans: dict[bytes, Plan] = {}  # of some of these
         self._decoders: dict[tuple[str, int], Callable[[msgspec.Raw], Any]] = {}
         self._lists = {port.name: list_reader(port.datatype) for port in self._ports}
         for port in self._ports:
@@ -90,21 +92,33 @@ class OipReader:
                 f"Inference-Header-Content-Length is {json_length}, but the body has only {len(body)} bytes.",
             )
         if json_length < 0 or json_length == len(body):
-            head, tail = bytes(body), None
-        else:
-            view = memoryview(body)
-            head, tail = bytes(view[:json_length]), view[json_length:]
+            return self._read_parts(bytes(body), None)
+        head = bytes(body[:json_length])
+        plan = self._plans.get(head)
+        if plan is not None and plan.size == len(body) - json_length:
+            return plan.read(body, json_length)
+        return self._read_parts(head, memoryview(body)[json_length:])
+
+    def _read_parts(self, head: bytes, tail: memoryview | None) -> Decoded:
         request = self._heads.get(head)
+        is_kept = request is not None
         if request is None:
             request = self._parse(head)
-            if tail is not None and len(head) <= MAX_KEPT_HEAD_BYTES:
-                if len(self._heads) >= MAX_KEPT_HEADS:
-                    self._heads.clear()
-                self._heads[head] = request
         arrays = self._arrays(request.inputs, tail)
         decoded = self._assembly.build(arrays, AnswerForm.OIP, single=False)
         self._wishes.apply(decoded, request)
+        if not is_kept and tail is not None and len(head) <= MAX_KEPT_HEAD_BYTES:
+            self._keep(head, request, decoded)
         return decoded
+
+    def _keep(self, head: bytes, request: OipRequest, decoded: Decoded) -> None:
+        if len(self._heads) >= MAX_KEPT_HEADS:
+            self._heads.clear()
+            self._plans.clear()
+        self._heads[head] = request
+        plan = make_plan(request, self._by_name, decoded)
+        if plan is not None:
+            self._plans[head] = plan
 
     def _parse(self, head: bytes) -> OipRequest:
         self._assembly.check_text_size(head)

@@ -81,19 +81,64 @@ def test_binary_input_is_a_view():
 
 
 def test_binary_output_is_a_view():
-    """Binary outputs are handed on as views of the arrays, after a JSON part of the announced length."""
+    """Large binary outputs are handed on as views, after a JSON part of the announced length."""
     model = codec(X)
     decoded = oip(model, request(parameters={"binary_data_output": True}))
-    array = np.arange(3, dtype=np.float32).reshape(1, 3)
+    array = np.arange(8192, dtype=np.float32).reshape(1, 8192)
     meta, pieces = model.encode(decoded, {"output0": array})
+    assert meta
     assert np.shares_memory(np.frombuffer(pieces[1], np.uint8), array)
     head, body = answer(model, decoded, {"output0": array})
     assert head.content_type == "application/octet-stream"
     assert head.headers == (("inference-header-content-length", str(len(pieces[0]))),)
     made = json.loads(body[: len(pieces[0])])
-    assert made["outputs"][0]["parameters"] == {"binary_data_size": 12}
+    assert made["outputs"][0]["parameters"] == {"binary_data_size": 32768}
     assert body[len(pieces[0]) :] == array.tobytes()
-    assert meta
+
+
+def test_a_kept_json_part_of_an_answer_is_that_of_its_shapes_and_wishes():
+    """Answers with the same form share their JSON part; other shapes, outputs or an id get another."""
+    outputs = (tensor("p", "FP32", "batch", "n"), tensor("q", "FP32", "batch", "n"))
+    model = codec(X, outputs=outputs)
+    arrays = {name: np.ones((1, 2), np.float32) for name in "pq"}
+    all_binary = {"parameters": {"binary_data_output": True}}
+
+    def told(given=arrays, **more):
+        head, body = answer(model, oip(model, request(**all_binary | more)), given)
+        length = int(head.headers[0][1])
+        return json.loads(body[:length]), body[length:]
+
+    for _ in range(2):
+        made, data = told()
+        assert [(o["name"], o["shape"]) for o in made["outputs"]] == [("p", [1, 2]), ("q", [1, 2])]
+        assert data == b"".join(array.tobytes() for array in arrays.values())
+    wide = {name: np.zeros((2, 2), np.float32) for name in "pq"}
+    assert [o["shape"] for o in told(wide)[0]["outputs"]] == [[2, 2], [2, 2]]
+    assert [o["name"] for o in told(outputs=[{"name": "q"}])[0]["outputs"]] == ["q"]
+    assert told(id="7")[0]["id"] == "7"
+    assert "id" not in told()[0]
+    for size in range(600):
+        told({name: np.zeros((1, size), np.float32) for name in "pq"})
+    assert len(model._oip_writer._kept) <= 256
+
+
+@pytest.mark.parametrize(
+    ("datatype", "carrier", "span", "bad"),
+    [
+        ("FP32", np.float32, {}, ()),
+        ("FP32", np.float32, {"minimum": 0, "maximum": 9}, (1, 44, 0)),
+        ("BOOL", np.uint8, {}, (1, 44, 0)),
+    ],
+)
+def test_a_repeated_json_part_does_not_skip_a_check(datatype, carrier, span, bad):
+    """What depends on the bytes behind the JSON part is checked each time: their number, and their values."""
+    model = codec(tensor("x", datatype, "batch", 3, **span))
+    good = np.array([1, 0, 1], carrier).tobytes()
+    body = binary(good, datatype=datatype)
+    for _ in range(3):
+        assert oip(model, body, good).arrays["x"].tolist() == [[1, 0, 1]]
+        for data in (np.array(bad, carrier).tobytes(), good[:-1], good + b"\0", b""):
+            refusal(lambda data=data: oip(model, body, data))
 
 
 def test_binary_per_output_overrides_the_request():
