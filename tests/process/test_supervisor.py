@@ -238,3 +238,14 @@ def test_when_the_supervisor_is_killed_its_children_leave():
     with Service(MODEL) as service:
         service.process.kill()
         service.wait_no_processes(15)
+
+
+@pytest.mark.pain("N24")
+def test_when_the_supervisor_is_killed_even_a_hung_worker_leaves():
+    with Service(MODEL) as service, concurrent.futures.ThreadPoolExecutor(1) as threads:
+        cut = threads.submit(predict, service, HANG_IN_C)
+        wait_for(lambda: metric(service, "torchgate_in_flight") == 1)
+        service.process.kill()
+        service.wait_no_processes(25)
+        with pytest.raises((OSError, http.client.HTTPException)):
+            cut.result()

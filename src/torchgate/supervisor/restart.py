@@ -13,7 +13,7 @@ import msgspec
 from torchgate.clock import NS_PER_S, Clock
 
 SERVED_FIRST_S = 0.05  # after one death in service; the page cache is warm, load is what costs
-SERVED_MAX_S = 1.0
+SERVED_MAX_S = 0.25  # a start takes ten times as long: waiting more only keeps requests waiting
 UNREADY_FIRST_S = 0.5  # after one failed start
 UNREADY_MAX_S = 30.0
 BREAKER_FAILURES = 5  # failed starts in a row that open the breaker

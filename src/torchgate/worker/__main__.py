@@ -21,6 +21,7 @@ from torchgate.link.control import ControlLink
 from torchgate.schema.messages import ExitCause, ModelFailed
 from torchgate.worker.log import WorkerLog
 from torchgate.worker.loop import Failed, IoLoop
+from torchgate.worker.orphan import end_group, leave_with_parent
 
 _CRASHED = 70  # EX_SOFTWARE
 _SWITCH_INTERVAL_S = 0.0002
@@ -40,13 +41,14 @@ def main(arguments: list[str]) -> None:
     # asks with SIGUSR1 before it ends a hung worker, where each thread is.
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # os._exit would lose what is buffered
+    leave_with_parent()
     log = WorkerLog()
 
     def leave(code: int) -> None:
         # Not sys.exit: other threads may be inside the model, and its destructors are not awaited.
         log.flush(1.0)
+        if loop.is_orphan:
+            end_group()
         os._exit(code)
 
     def crashed(error: BaseException) -> None:

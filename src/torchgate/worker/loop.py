@@ -136,6 +136,11 @@ class IoLoop:
         """Where the C-level signal handler writes the number of each signal."""
         return self._signal_write_fd
 
+    @property
+    def is_orphan(self) -> bool:
+        """Whether the supervisor has gone."""
+        return not self._control_open
+
     def post(self, item: Posted) -> None:
         """Hand something to the loop; from any thread."""
         self._posted.append(item)
