@@ -134,8 +134,22 @@ class Receiver(Transmitter):
             refusal = RequestError(head.refusal, "The only expectation met here is 100-continue.")
         if refusal is None and head.content_length <= 0 and not head.chunked:
             self._dispatch(exchange, route)
-        else:
+        elif refusal is not None or not self._take_body(exchange, head, route):
             self._begin_body(exchange, head, route, refusal)
+
+    def _take_body(self, exchange: Exchange, head: Head, route: Route) -> bool:
+        """Dispatch a request that is wanted and whose body came with its head, as it mostly does; else return False."""
+        size = head.content_length
+        if head.method not in route.handlers or self._too_large(size) is not None:
+            return False
+        body = self._reader.take_body()
+        if not body:
+            return False
+        self._shared.budget.held += size
+        exchange.held = exchange.size = size
+        exchange.chunks.append(body)
+        self._dispatch(exchange, route)
+        return True
 
     def _find_route(self, exchange: Exchange, head: Head) -> Route:
         """Return the route of a target that is not in the table of raw ones."""

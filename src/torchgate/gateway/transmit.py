@@ -179,7 +179,8 @@ class Transmitter(abc.ABC):
             exchange.parts = [head]
         else:
             size = len(body)
-            head = self._head(exchange, content_type, headers, b"content-length: %d\r\n" % size)
+            framing = b"content-length: " + str(size).encode() + b"\r\n"
+            head = self._head(exchange, content_type, headers, framing)
             if exchange.method == b"HEAD":
                 exchange.parts = [head]
             else:
@@ -207,7 +208,7 @@ class Transmitter(abc.ABC):
             framing += b"connection: close\r\n"
         elif exchange.head is not None and exchange.head.minor == 0:
             framing += b"connection: keep-alive\r\n"
-        return b"%sx-request-id: %s\r\n%s\r\n" % (start, exchange.request_id, framing)
+        return b"".join((start, b"x-request-id: ", exchange.request_id, b"\r\n", framing, b"\r\n"))
 
     # --- sending ------------------------------------------------------------------------------
 

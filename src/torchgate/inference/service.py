@@ -95,7 +95,7 @@ class InferenceService:
         tell_broken: Callable[[LinkBroken], None],
     ) -> None:
         self._clock = clock
-        self._now_ns = clock.now_ns
+        self.now_ns = clock.now_ns  # the time that deadlines are set by
         self._loop = loop
         self._tell_broken = tell_broken
         # A gateway that is started again must not reuse the ids that its predecessor left with workers.
@@ -119,17 +119,13 @@ class InferenceService:
             meta, body = error_answer(error, prediction.meta, prediction.request_id)
             prediction.answer(prediction, meta, body, 0, 0)
             return
-        dispatcher.submit(prediction, self._now_ns())
+        dispatcher.submit(prediction, self.now_ns())
 
     def cancel(self, prediction: Prediction) -> None:
         """Forget a prediction: its client has gone. ``answer`` is not called afterwards."""
         dispatcher = self._models.get(prediction.model)
         if dispatcher is not None:
             dispatcher.cancel(prediction)
-
-    def now_ns(self) -> int:
-        """Return the time that deadlines are set by."""
-        return self._now_ns()
 
     def signature(self, model: str) -> Signature | None:
         """Return the signature of a model once one of its replicas has been ready."""
@@ -167,7 +163,7 @@ class InferenceService:
             raise ValueError(f"replica of a model that is not configured: {message.model!r}")
         channel = Channel(socket.socket(fileno=sock_fd), ArenaWriter(arena_fd), self._loop)
         replica = Replica(message.model, message.replica, message.incarnation, channel)
-        now_ns = self._now_ns
+        now_ns = self.now_ns
 
         def on_frames(frames: Sequence[Frame]) -> None:
             dispatcher.on_frames(replica, frames, now_ns())
@@ -188,7 +184,7 @@ class InferenceService:
                 message.incarnation,
                 message.row_us,
                 message.batch_us,
-                self._now_ns(),
+                self.now_ns(),
             )
 
     def on_replica_changed(self, message: ReplicaChanged) -> None:
@@ -200,7 +196,7 @@ class InferenceService:
             replica = dispatcher.replicas.get((message.replica, message.incarnation))
             if replica is not None and isinstance(replica.link, Channel):
                 replica.link.drain()  # answers that it still gave count
-        dispatcher.on_changed(message, self._now_ns())
+        dispatcher.on_changed(message, self.now_ns())
 
     def tick(self, now_ns: int) -> None:
         """Look at deadlines and write the gauges; to be called every 50 ms."""

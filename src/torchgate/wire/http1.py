@@ -154,6 +154,22 @@ class RequestReader:
             self._overhead = self._data_bytes = 0
         return head
 
+    def take_body(self) -> bytes:
+        """Return the whole body of known length if all of it is at hand; else empty, and nothing is taken."""
+        end = self._at + self._remaining
+        buffer = self.buffer
+        if self._state is not _LENGTH or end > len(buffer):
+            return b""
+        body = buffer[self._at : end]
+        self._remaining = 0
+        self._state = _HEAD
+        if end == len(buffer):
+            self.buffer = b""
+            self._at = 0
+        else:
+            self._at = end
+        return body
+
     def read_body(self) -> bytes:
         """Return the next piece of the body; empty when more must be fed first, or when it is complete.
 

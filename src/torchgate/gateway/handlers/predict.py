@@ -37,6 +37,18 @@ _encode_meta = msgspec.msgpack.Encoder().encode
 _HeadKey = tuple[bytes, bytes, bytes, bytes]
 
 
+class _Meta(msgspec.Struct, frozen=True, gc=False):
+    """What a combination of headers says.
+
+    Attributes:
+        encoded: `InferMeta` for the worker.
+        least_bytes: Fewest bytes a body may have that goes with them.
+    """
+
+    encoded: bytes
+    least_bytes: int
+
+
 class _HttpPrediction(Prediction):
     """A prediction that knows its exchange, so that no closure is made per request."""
 
@@ -68,7 +80,7 @@ class PredictHandler:
         self._timeout_ns = int(config.timeout_s * NS_PER_S)
         self._limits = limits
         self._protocol = protocol
-        self._metas: dict[_HeadKey, bytes] = {}
+        self._metas: dict[_HeadKey, _Meta] = {}
 
     def __call__(self, exchange: Exchange) -> None:
         """Submit the exchange's body; it is answered when the service answers."""
@@ -83,16 +95,16 @@ class PredictHandler:
             if values[_TIMEOUT]:
                 timeout_ns = min(timeout_ns, parse_timeout_ns(values[_TIMEOUT]))
             key = (values[_TYPE], values[_ACCEPT], values[_ENCODING], values[_LENGTH])
-            meta = self._metas.get(key) or self._meta(key)
-            if values[_LENGTH]:
-                _check_json_length(key, exchange.size)
+            known = self._metas.get(key) or self._learn(key)
+            if exchange.size < known.least_bytes:
+                raise _short_body(known.least_bytes, exchange.size)
         except RequestError as error:
             _respond_error(exchange, error, self._protocol)
             return
         service = self._service
         prediction = _HttpPrediction(
             self._model,
-            meta,
+            known.encoded,
             exchange.chunks,
             exchange.size,
             exchange.request_id,
@@ -104,7 +116,7 @@ class PredictHandler:
         exchange.on_cancel = prediction.client_gone
         service.submit(prediction)
 
-    def _meta(self, key: _HeadKey) -> bytes:
+    def _learn(self, key: _HeadKey) -> _Meta:
         """Encode what the worker must know, and remember it.
 
         Raises:
@@ -122,17 +134,18 @@ class PredictHandler:
             if not length.isdigit() or len(length) > MAX_TIMEOUT_DIGITS:
                 raise _bad_json_length(length)
             json_length = int(length)
-        meta = _encode_meta(
-            InferMeta(
-                protocol=self._protocol,
-                content_type=content_type.decode("latin-1").lower(),
-                accept=accept.decode("latin-1"),
-                content_encoding=parse_encoding(encoding),
-                json_length=json_length,
-                max_body=self._limits.body_bytes,
-                max_ratio=self._limits.decompression_ratio,
-            )
+        coding = parse_encoding(encoding)
+        infer_meta = InferMeta(
+            protocol=self._protocol,
+            content_type=content_type.decode("latin-1").lower(),
+            accept=accept.decode("latin-1"),
+            content_encoding=coding,
+            json_length=json_length,
+            max_body=self._limits.body_bytes,
+            max_ratio=self._limits.decompression_ratio,
         )
+        # Of a compressed body only the worker learns the size.
+        meta = _Meta(_encode_meta(infer_meta), 0 if coding else max(json_length, 0))
         if len(self._metas) >= _MAX_METAS:
             self._metas.clear()
         self._metas[key] = meta
@@ -178,13 +191,11 @@ def _join(which: int, name: bytes, before: bytes, value: bytes) -> bytes:
     raise RequestError(Cause.BAD_HEADER, f"{name.decode('latin-1')} is given more than once.")
 
 
-def _check_json_length(key: _HeadKey, size: int) -> None:
-    # Of a compressed body only the worker learns the size.
-    if parse_encoding(key[_ENCODING]) == "" and int(key[_LENGTH]) > size:
-        raise RequestError(
-            Cause.BAD_HEADER,
-            f"inference-header-content-length is {int(key[_LENGTH])}, but the body has {size} bytes.",
-        )
+def _short_body(json_length: int, size: int) -> RequestError:
+    return RequestError(
+        Cause.BAD_HEADER,
+        f"inference-header-content-length is {json_length}, but the body has {size} bytes.",
+    )
 
 
 def _bad_json_length(value: bytes) -> RequestError:
