@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from torchgate.cli.values import PerModel, plain, positive_int, seconds, size
+from torchgate.cli.values import PerModel, plain, positive_int, seconds, size, version
 from torchgate.errors import ConfigError
 from torchgate.schema.config import (
     CorsConfig,
@@ -136,7 +136,7 @@ class _ModelOptions:
     def __init__(self, typed: Typed, names: list[str]) -> None:
         self._example = PerModel("--example", typed.example, names, plain)
         self._weights = PerModel("--weights", typed.weights, names, plain)
-        self._version = PerModel("--model-version", typed.version, names, plain)
+        self._version = PerModel("--model-version", typed.version, names, version)
         self._max_batch = PerModel("--max-batch", typed.max_batch, names, positive_int)
         self._queue_rows = PerModel("--queue-rows", typed.queue_rows, names, positive_int)
         self._timeout = PerModel("--timeout", typed.timeout, names, seconds)

@@ -231,8 +231,8 @@ def serve(
 ) -> None:
     """Serve models over HTTP.
 
-    No base class, no server code: name the module, and it is loaded, measured and served. How many
-    replicas and threads, and on which device, is decided by the machine and shown at start.
+    No base class, no server code: name the module, and it is loaded, measured and served.
+    Replicas, threads and device are decided by the machine and shown at start.
     """
     from torchgate.cli.build import Typed
 

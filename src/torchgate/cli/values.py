@@ -74,6 +74,20 @@ def plain(option: str, text: str) -> str:
     return text
 
 
+def version(option: str, text: str) -> str:
+    """Return a model's version as typed.
+
+    Raises:
+        ConfigError: It could not stand in a URL's path.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text):
+        raise ConfigError(
+            f"{option} {text[:40]!r} can't be a version, which stands in URLs",
+            "use up to 64 letters, digits, '.', '_' and '-', a letter or digit first, such as 1.4.0",
+        )
+    return text
+
+
 class PerModel(Generic[T]):
     """An option given once for all models, or as ``NAME=VALUE`` for one.
 

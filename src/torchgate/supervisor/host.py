@@ -104,10 +104,9 @@ def decide(facts: HostFacts, models: int, wanted: Wanted) -> Decision:
     replicas = wanted.replicas or max(1, share // CORES_PER_REPLICA)
     threads = wanted.threads or max(1, share // replicas)
     why_replicas = "as asked" if wanted.replicas else f"one per {CORES_PER_REPLICA} cores"
-    among = f" shared by {models} models" if models > 1 else ""
-    why_threads = (
-        "as asked" if wanted.threads else f"{_count(facts.cores, 'core')}{among} / {replicas}"
-    )
+    among = f" over {models} models" if models > 1 else ""
+    each = f" / {_count(replicas, 'replica')}" if replicas > 1 else ""
+    why_threads = "as asked" if wanted.threads else f"{_count(facts.cores, 'core')}{among}{each}"
     return Decision(
         replicas=replicas,
         threads=threads,

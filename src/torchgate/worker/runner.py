@@ -28,9 +28,7 @@ Arrays = dict[str, np.ndarray]
 _OUT_OF_MEMORY_TEXT = re.compile(
     r"out of memory|can't allocate memory|cannot allocate memory", re.IGNORECASE
 )
-_PATH = re.compile(r"(?:[A-Za-z]:)?(?:[/\\][\w.\-+@]+){2,}[/\\]?")
-_MAX_DETAIL = 300
-_FAILURES = (Exception, SystemExit)  # sys.exit() in a model is an error of that call
+_FAILURES = (BaseException,)  # so sys.exit() in a model, or a CancelledError, fails one call
 _BF16_EXPONENT = 0x7F80
 
 
@@ -52,10 +50,8 @@ class RowsDoNotFollowError(Exception):
 
 
 def describe(error: BaseException) -> str:
-    """Return type and first line of an exception for a client: no paths, bounded."""
-    lines = str(error).strip().splitlines()
-    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    return _PATH.sub("<path>", text)[:_MAX_DETAIL]
+    """Return what a client is told of an exception: its type. The text may hold paths or secrets."""
+    return type(error).__name__
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -236,7 +232,10 @@ class Runner:
                 return
         elif len(group) == 1:
             self._log.failure("the model raised", group[0].request_id, error)
-            group[0].error = RequestError(Cause.MODEL_ERROR, f"The model raised {describe(error)}")
+            group[0].error = RequestError(
+                Cause.MODEL_ERROR,
+                f"The model raised {describe(error)}; the log has its text under the request id.",
+            )
             return
         else:
             self._metrics.add(self._metrics.bisected)

@@ -74,8 +74,11 @@ def _read_safetensors(path: Path, file: str, head: bytes) -> Any:
     try:
         return safetensors.torch.load_file(str(path))
     except (safetensors.SafetensorError, ValueError, OSError) as error:
+        hint = _what_it_is(head)
+        if _starts_like_safetensors(head):
+            hint = "it is cut short or damaged: copy it again and compare sizes"
         raise ModelLoadError(
-            f"--weights {file} is no safetensors file: {message_of(error)}", _what_it_is(head)
+            f"--weights {file} is no safetensors file: {message_of(error)}", hint
         ) from None
 
 
@@ -115,7 +118,7 @@ def _refuse_programs(path: Path, file: str) -> None:
     if "archive_format" in inner or any(name.startswith("models/") for name in inner):
         raise ModelLoadError(
             f"--weights {file} is a torch.export program, not weights",
-            "rename it to .pt2 and serve it by itself",
+            f"serve it by itself: {Path(file).with_suffix('.pt2')}",
         )
     if not any(name.endswith("data.pkl") for name in names):
         raise ModelLoadError(
@@ -244,7 +247,14 @@ def _some(keys: list[str]) -> str:
     return ", ".join(keys[:LISTED_KEYS]) + (f" and {more} more" if more > 0 else "")
 
 
+def _starts_like_safetensors(head: bytes) -> bool:
+    """Eight bytes of length, little-endian, and a JSON object."""
+    return head[5:9] == b"\0\0\0{"
+
+
 def _what_it_is(head: bytes) -> str:
+    if _starts_like_safetensors(head):
+        return "it looks like a safetensors file: name it .safetensors"
     if head.startswith(_ZIP_HEAD):
         return "it is a zip file, as torch.save writes: name it .pt"
     if head.startswith(_PICKLE_HEAD):
@@ -255,6 +265,4 @@ def _what_it_is(head: bytes) -> str:
         return "it is a Git LFS pointer: run `git lfs pull`"
     if head.lstrip()[:1] == b"<":
         return "it is a web page: the download failed"
-    if head[5:9] == b"\0\0\0{":
-        return "it looks like a safetensors file: name it .safetensors"
     return "use .safetensors, or a state dict of torch.save"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchgate.cli.values import PerModel, positive_int, seconds, size
+from torchgate.cli.values import PerModel, positive_int, seconds, size, version
 from torchgate.errors import ConfigError
 
 
@@ -70,3 +70,16 @@ def test_counts_are_positive_whole_numbers(text):
 def test_a_file_name_with_an_equals_sign_is_no_model_name():
     option = PerModel("--example", ["dir/x=1.npz"], ["a"], lambda _option, text: text)
     assert option.get("a", "") == "dir/x=1.npz"
+
+
+@pytest.mark.parametrize("text", ["a/b", "", "..", "a b", "ü", "1" * 65, "%2f"])
+def test_a_version_that_no_url_can_hold_is_refused(text: str) -> None:
+    """Its routes would answer 404 for ever."""
+    with pytest.raises(ConfigError, match="--model-version"):
+        PerModel("--model-version", [text], ["a"], version)
+
+
+@pytest.mark.parametrize("text", ["1", "1.4.0", "2024-05-01", "v2_b"])
+def test_a_plain_version_is_taken(text: str) -> None:
+    """As typed."""
+    assert PerModel("--model-version", [text], ["a"], version).get("a", "1") == text

@@ -114,6 +114,7 @@ def test_a_whole_module_is_refused_with_the_way_to_convert_it(tmp_path):
     ("name", "content", "what", "hint"),
     [
         ("w.safetensors", b"<html>no</html>" * 9, "no safetensors file", "web page"),
+        ("w.safetensors", b"\x80\x01\0\0\0\0\0\0{" + b"x" * 9, "no safetensors file", "cut short"),
         ("w.safetensors", b"PK\x03\x04" + b"x" * 90, "no safetensors file", "name it .pt"),
         ("w.pt", b"<!DOCTYPE html>", "not a file of torch.save", "web page"),
         (

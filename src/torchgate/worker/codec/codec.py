@@ -45,6 +45,8 @@ MAX_ROUTES = (
 MAX_OCTETS_METAS = 256
 
 _pack = msgspec.msgpack.Encoder().encode
+# Enum members are looked up through the class at each use; the hot path uses these names.
+_PLAIN_JSON, _OIP, _USER = AnswerForm.PLAIN_JSON, AnswerForm.OIP, AnswerForm.USER
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class Codec:
         self._has_npy_input = len(self._assembly.ports) == 1
         self._offers = self._list_offers()
         self._routes: dict[InferMeta, _Route] = {}
+        self._last: tuple[InferMeta | None, _Route] = (None, _Route(read=self._read_json))
         self._json_meta = _pack(ResultMeta(200, JSON))
         self._octets_metas: dict[int, bytes] = {}  # by the length of the JSON part
         self._npy_meta = _pack(ResultMeta(200, NPY))
@@ -121,15 +124,16 @@ class Codec:
         Raises:
             RequestError: The request can't be served as it is. Nothing else is ever raised.
         """
-        route = self._routes.get(meta)
-        if route is None:
+        last_meta, route = self._last
+        if meta is not last_meta:  # hashing it costs more
             route = self._route(meta)
+            self._last = (meta, route)
         if route.inflates:
             body = inflate(body, meta.content_encoding, meta.max_body, meta.max_ratio)
         decoded = route.read(meta, body)
-        if route.form is not AnswerForm.PLAIN_JSON and decoded.form is not AnswerForm.OIP:
+        if route.form is not _PLAIN_JSON and decoded.form is not _OIP:
             decoded.form = route.form
-            if route.form is AnswerForm.USER and self._encoder is not None:
+            if route.form is _USER and self._encoder is not None:
                 self._encoder.check(decoded)
         return decoded
 
@@ -204,9 +208,16 @@ class Codec:
     def _read_oip(self, meta: InferMeta, body: Body) -> Decoded:
         return self._oip.read(body, meta.json_length)
 
-    def _read_json(self, _: InferMeta, body: Body) -> Decoded:
+    def _read_json(self, meta: InferMeta, body: Body) -> Decoded:
         text = body if type(body) is bytes else bytes(body)
-        return self._plain.read(text, AnswerForm.PLAIN_JSON)
+        try:
+            return self._plain.read(text, AnswerForm.PLAIN_JSON)
+        except RequestError as error:
+            undecided = self._decode_types and not is_json(essence(meta.content_type))
+            if error.cause is not Cause.BAD_JSON or not undecided:
+                raise
+            hint = f"Without a Content-Type it has to be; the model also takes {', '.join(self._decode_types)}."
+            raise RequestError(Cause.BAD_JSON, f"{error.detail} {hint}") from None
 
     def _read_npy(self, _: InferMeta, body: Body) -> Decoded:
         port = self._assembly.ports[0]
@@ -236,14 +247,14 @@ class Codec:
             RequestError: The answer can't be written. Nothing else is ever raised.
         """
         form = decoded.form
-        if form is AnswerForm.PLAIN_JSON:
+        if form is _PLAIN_JSON:
             return self._json_meta, [self._plain_writer.write(outputs, single=decoded.single)]
-        if form is AnswerForm.OIP:
+        if form is _OIP:
             length, pieces = self._oip_writer.write(decoded, outputs)
             if length < 0:
                 return self._json_meta, pieces
             return self._octets_metas.get(length) or self._octets_meta(length), pieces
-        if form is AnswerForm.USER:
+        if form is _USER:
             assert self._encoder is not None  # noqa: S101 - the form is chosen only with an encoder
             return self._user_meta, [self._encoder.write(decoded, outputs)]
         spec = self._outputs[0]

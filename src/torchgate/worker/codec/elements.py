@@ -177,6 +177,9 @@ def _wrong_kind(
         hint = "send numbers without quotes" if wanted != "strings" else ""
     elif isinstance(leaf, float):
         hint = "round on the client's side if that is meant: nothing is cast silently"
+    if not shape:  # the whole value
+        detail = f"Input {port.name!r} takes {wanted}, not {kind_of(leaf)}."
+        return port.error(detail, show_value(leaf), hint)
     return port.error(f"Input {port.name!r} takes {wanted}; {kind_of(leaf)} is at {at}.", got, hint)
 
 

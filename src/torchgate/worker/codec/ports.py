@@ -220,7 +220,8 @@ class Port:
         if self.has_rows and len(shape) == self.rank and shape[0] == 0:
             return self.empty_error(got)
         if len(shape) != self.rank:
-            detail = f"Input {self.name!r} has {len(shape)} dimensions, not {self.rank}."
+            plural = "" if len(shape) == 1 else "s"
+            detail = f"Input {self.name!r} has {len(shape)} dimension{plural}, not {self.rank}."
             return self.error(detail, got, self._rank_hint(shape))
         first = 1 if self.has_rows else 0
         for axis, sizes in enumerate(self.tail, first):

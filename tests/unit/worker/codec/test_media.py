@@ -157,3 +157,15 @@ def test_decode_types_come_before_and_after_ours():
     assert not named.runs_user_code(InferMeta(Protocol.PLAIN, content_type="text/plain"))
     error = refusal(lambda: plain(named, b"zz", content_type="text/plain"))
     assert "image/*" in error.detail
+
+
+def test_a_body_without_a_type_is_told_of_decode():
+    """`curl --data-binary @cat.png` sends no useful Content-Type: the answer says what is missing."""
+    declaration = Declaration(decode=lambda *_: None, decode_types=("image/*",))
+    untyped = refusal(lambda: plain(codec(X, declaration=declaration), b"\x89PNG"))
+    assert untyped.cause is Cause.BAD_JSON
+    assert "the model also takes image/*" in untyped.detail
+    typed = refusal(
+        lambda: plain(codec(X, declaration=declaration), b"\x89", content_type="application/json")
+    )
+    assert "image" not in typed.detail

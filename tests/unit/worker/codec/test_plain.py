@@ -171,7 +171,7 @@ def test_inputs_must_agree_on_rows():
     error = refusal(lambda: plain(model, {"x": [1, 2, 3], "y": [[1, 2]]}))
     assert "'y'" in error.detail
     error = refusal(lambda: plain(model, {"x": [[1, 2, 3]], "y": [1, 2]}))
-    assert "'y' has 1 dimensions, not 2" in error.detail
+    assert "'y' has 1 dimension, not 2" in error.detail
     error = refusal(lambda: plain(model, [1, 2, 3]))
     assert error.cause is Cause.BAD_REQUEST
     assert "2 inputs (x, y)" in error.detail
@@ -308,3 +308,10 @@ def test_value_of_an_error_is_bounded():
     assert len(told(error)) < 400
     error = refusal(lambda: plain(codec(X), {"n" * 10_000: 1}))
     assert len(told(error)) < 600
+
+
+def test_a_whole_value_of_another_kind_has_no_place():
+    """A string instead of the tensor: no empty brackets in the text."""
+    error = refusal(lambda: plain(codec(X), {"x": "abc"}))
+    assert error.detail == "Input 'x' takes numbers, not a string."
+    assert error.got == "'abc'"
