@@ -168,6 +168,7 @@ class Stage:
         *,
         executing: Sequence[str] = (),
         cause: ExitCause | None = ExitCause.SIGNAL,
+        faulted: bool = False,
         retry_after_s: float = 0.0,
     ) -> None:
         message = ReplicaChanged(
@@ -177,6 +178,7 @@ class Stage:
             state=state,
             cause=cause,
             executing=tuple(self.predictions[name].id for name in executing),
+            faulted=faulted,
             retry_after_s=retry_after_s,
         )
         self.dispatcher.on_changed(message, self.now_ns)

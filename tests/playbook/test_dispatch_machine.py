@@ -111,7 +111,10 @@ class Dispatching(RuleBasedStateMachine):
         had = [p.request_id.decode() for p in replica.in_flight.values()]
         executing = data.draw(st.lists(st.sampled_from(had), unique=True)) if had else []
         incarnation = self.incarnations[number]
-        self.stage.changed(number, ReplicaState.LOST, incarnation, executing=executing)
+        faulted = data.draw(st.booleans())
+        self.stage.changed(
+            number, ReplicaState.LOST, incarnation, executing=executing, faulted=faulted
+        )
         if then in (ReplicaState.BACKOFF, ReplicaState.FAILED):
             self.stage.changed(number, then, incarnation, retry_after_s=5)
 

@@ -256,3 +256,23 @@ def test_suspects_of_one_model_never_run_two_at_a_time() -> None:
         order.append(name)
         stage.result(third, name)
     assert sorted(order) == ["a", "b", "c", "d"]
+
+
+def test_a_culprit_that_the_worker_could_not_name_is_found_among_all_it_had() -> None:
+    stage = Stage()
+    first = stage.up(0)
+    stage.submit("n1", "culprit")
+    second = stage.up(1)
+    stage.said()
+    stage.cut(first)
+    stage.changed(0, ReplicaState.LOST, faulted=True)
+    assert stage.said() == ["r1.1 infer n1 SOLO"]
+    stage.submit("later")
+    stage.result(second, "n1")
+    assert stage.said() == ["r1.1 infer later", "answer n1 200", "r1.1 infer culprit SOLO"]
+    stage.cut(second)
+    stage.changed(1, ReplicaState.LOST, faulted=True)
+    assert stage.said() == ["answer culprit 500 worker-crash"]
+    third = stage.up(0, 2)
+    stage.result(third, "later")
+    assert stage.said() == ["r0.2 infer later REPLAY", "answer later 200"]

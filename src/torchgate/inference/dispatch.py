@@ -210,14 +210,12 @@ class Dispatcher:
     # --- a worker's death ---------------------------------------------------------------------
 
     def _on_lost(self, replica: Replica | None, message: ReplicaChanged, now_ns: int) -> None:
-        # A worker ended because its link broke was not killed by what it was running.
-        executing = () if message.cause is ExitCause.LINK_BROKEN else message.executing
         if replica is not None:
             self.on_cut(replica, "the process is gone", now_ns)
-            self._settle(replica, executing, now_ns)
+            self._settle(replica, self._suspected(replica, message), now_ns)
             return
         # The verdict came after we stopped waiting for it; the requests run elsewhere, or wait to.
-        for id_ in executing:
+        for id_ in () if message.cause is ExitCause.LINK_BROKEN else message.executing:
             prediction = self.open.get(id_)
             if prediction is None:
                 continue
@@ -226,6 +224,18 @@ class Dispatcher:
                 self._unpark(prediction)
                 self._suspect(prediction)
         self._next_solo(now_ns)
+
+    def _suspected(self, replica: Replica, message: ReplicaChanged) -> Collection[int]:
+        """Return the ids of what may have ended a worker."""
+        if message.cause is ExitCause.LINK_BROKEN:
+            return ()  # not killed by what it was running
+        if message.executing or not message.faulted:
+            return message.executing
+        # It failed outside of the model and of hooks, while it read or wrote a request, and can't say which. Not
+        # to suspect any would let the culprit end one worker after another until its deadline.
+        if self.solo is not None and self.solo.replica is replica:
+            return (self.solo.id,)
+        return tuple(replica.in_flight)
 
     def _settle(self, replica: Replica, executing: Collection[int], now_ns: int) -> None:
         """Deal with what a dead worker had: suspects to the SOLO lane, the others on at once."""

@@ -87,7 +87,8 @@ class ReplicaChanged(Message, frozen=True, kw_only=True, tag=True):
     """A replica changed state.
 
     With ``LOST``: ``executing`` holds the ids of requests that the dead process was running (or decoding or
-    encoding with user code) at its end; they are suspects and are run again one at a time.
+    encoding with user code) at its end; they are suspects and are run again one at a time. When there are none
+    and it ``faulted`` (ended by itself, or hung), any of its requests may be the culprit.
     """
 
     model: str
@@ -97,6 +98,7 @@ class ReplicaChanged(Message, frozen=True, kw_only=True, tag=True):
     cause: ExitCause | None = None
     detail: str = ""
     executing: tuple[int, ...] = ()
+    faulted: bool = False
     retry_after_s: float = 0.0
 
 

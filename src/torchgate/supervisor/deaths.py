@@ -32,6 +32,12 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
         """Whether somebody else killed it: not the kernel for memory, not we, not its own fault."""
         return self.cause is ExitCause.SIGNAL and self.detail in _OUTSIDE
 
+    @property
+    def faulted(self) -> bool:
+        """Whether something it did ended it: it left, crashed or hung."""
+        crashed = self.cause is ExitCause.SIGNAL and not self.from_outside
+        return crashed or self.cause in (ExitCause.EXIT, ExitCause.HUNG)
+
 
 def explain(child: Child, end: ProcessEnd, oom: OomWatch) -> Death:
     """Find the cause: our own doing, what the process said, how it ended, in this order."""

@@ -256,6 +256,7 @@ class Service:
                 cause=death.cause,
                 detail=death.detail,
                 executing=executing,
+                faulted=death.faulted,
             )
         )
         worker.drop_activity()

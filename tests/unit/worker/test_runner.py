@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace

@@ -32,8 +32,8 @@ from torchgate.worker.codec.ports import (
 
 MAX_SHOWN_ERROR = 300  # characters of an exception's text that a client sees
 
-# A user's function that calls sys.exit() must not end the worker.
-_ANY = (Exception, SystemExit)
+# A user's function that calls sys.exit(), or lets asyncio's CancelledError out, must not end the worker.
+_ANY = (BaseException,)
 _DATATYPE = {
     dtype: datatype
     for datatype, dtype in DTYPE.items()

@@ -1,5 +1,6 @@
 """The model's own decode and encode: what they may return, and what becomes of their errors."""
 
+import asyncio
 import json
 import sys
 
@@ -95,6 +96,7 @@ def test_several_inputs_need_a_dict():
         (KeyError("secret-token"), False),
         (OSError(2, "No such file", "/home/me/secret"), False),
         (SystemExit("secret"), False),
+        (asyncio.CancelledError("secret"), False),
         (RecursionError("secret"), False),
         (MemoryError(), False),
     ],
