@@ -18,6 +18,8 @@ from torchgate.schema.datatypes import Datatype
 from torchgate.schema.signature import Signature, TensorSpec
 from torchgate.worker.codec.ports import Array, bf16_to_fp32
 
+# Enum members are looked up through the class at each use; the hot path uses these names.
+_BYTES, _BF16 = Datatype.BYTES, Datatype.BF16
 _dumps = orjson.dumps
 _NUMPY = orjson.OPT_SERIALIZE_NUMPY
 
@@ -28,7 +30,7 @@ def json_data(datatype: Datatype, array: Array) -> bytes:
     Raises:
         RequestError: An element of ``BYTES`` is not UTF-8, so JSON can't hold it.
     """
-    if datatype is Datatype.BYTES:
+    if datatype is _BYTES:
         try:
             return msgspec.json.encode(_texts(array.tolist()))
         except UnicodeDecodeError:
@@ -36,7 +38,7 @@ def json_data(datatype: Datatype, array: Array) -> bytes:
                 Cause.ENCODE_FAILED,
                 "An output of type BYTES is not UTF-8 text; ask for it as binary data.",
             ) from None
-    if datatype is Datatype.BF16:
+    if datatype is _BF16:
         array = bf16_to_fp32(array)
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)

@@ -44,6 +44,9 @@ class Assembly:
         self._most_elements = self._count_most(max_rows, skip=0)
         self._most_lists = self._count_most(max_rows, skip=1)
         self._ranged = any(port.ranged for port in self.ports)
+        self._simple: Port | None = None  # the only input, when its shape is all there is to check
+        if self.has_rows and self._is_static and len(self.ports) == 1 and not self._ranged:
+            self._simple = self.ports[0]
 
     def _count_most(self, max_rows: int, *, skip: int) -> int | None:
         """Most elements of a request; with ``skip`` 1, most lists that hold elements. None when that is open."""
@@ -130,6 +133,10 @@ class Assembly:
             RequestError: A shape, the number of rows or an element is not what the model takes.
         """
         ports = self.ports
+        simple = self._simple
+        if simple is not None and single and arrays[0].shape == simple.static:
+            key = self._static_key
+            return Decoded({simple.name: arrays[0][None]}, 1, key, form, single=True)
         if single:
             arrays = self._with_rows(arrays)
         rows = 1
@@ -145,7 +152,7 @@ class Assembly:
             for port, array in zip(ports, arrays, strict=True):
                 port.check_range(array, single=single)
         if self._is_static:
-            key: tuple[tuple[int, ...], ...] = self._static_key
+            key = self._static_key
         elif self.has_rows:
             key = tuple([array.shape[1:] for array in arrays])
         else:

@@ -17,7 +17,7 @@ import numpy as np
 
 from torchgate.errors import Cause, RequestError
 from torchgate.schema.datatypes import Datatype
-from torchgate.worker.codec.assembly import Assembly
+from torchgate.worker.codec.assembly import COUNTED_BYTES, Assembly
 from torchgate.worker.codec.decoded import AnswerForm, Decoded
 from torchgate.worker.codec.elements import array_from_json
 from torchgate.worker.codec.jsontext import kind_of, read_json, refuse_duplicates
@@ -65,6 +65,7 @@ class PlainReader:
             (list_reader(port.datatype), field)
             for port, field in zip(self._ports, self._fields, strict=True)
         )
+        self._read_only = self._readers[0][0]  # of the first input; used when it is the only one
         # BYTES has no fast path: quotes can't be told from those of keys, and each element needs a conversion.
         self._typed = all(
             port.datatype is not Datatype.BYTES
@@ -112,7 +113,8 @@ class PlainReader:
         Raises:
             RequestError: Not JSON, or not what the model takes.
         """
-        self._assembly.check_text_size(body)
+        if len(body) >= COUNTED_BYTES:
+            self._assembly.check_text_size(body)
         found = _PEEK.match(body)
         # The pattern matches any text, if need be nothing of it.
         key, brackets = found.groups() if found else (None, b"")
@@ -138,6 +140,8 @@ class PlainReader:
             return None
         try:
             record = decode(body)
+            if self._only is not None:
+                return [self._read_only(record.f0)]  # the first of `_fields`
             return [read(getattr(record, field)) for read, field in self._readers]
         except MISFITS:
             return None
@@ -147,7 +151,7 @@ class PlainReader:
         if decode is None:
             return None
         try:
-            return [self._readers[0][0](decode(body))]
+            return [self._read_only(decode(body))]
         except MISFITS:
             return None
 
