@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
