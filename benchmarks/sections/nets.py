@@ -35,6 +35,7 @@ from benchmarks.sections.plan import (
 BATCHES = (1, 2, 4, 8, 16, 32)
 THROUGHPUT_TARGET = 0.92
 LATENCY_TARGET_MS = 1.0
+ROUND_WAITS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +120,23 @@ def _rounds(plan: Plan, net: Net, bare: Bare, server: Server) -> Measured:
     best = max(BATCHES, key=lambda rows: sweep[rows]["rows"] / sweep[rows]["seconds"])
     found = Measured(best)
     path = f"/v2/models/{net.name}/infer"
-    many = Target(server, net.payload, path, max(8, 3 * best))
+    many = Target(server, net.payload, path, _connections(best))
     one = Target(server, net.payload, path, 1)
-    run_round(many, plan.warm_up_s, plan.folder)
+    # A round counts answers: it must hold many times what all connections wait for together.
+    took_s = sweep[best]["seconds"] / sweep[best]["rows"]
+    seconds = max(plan.seconds, ROUND_WAITS * many.connections * took_s)
+    run_round(many, max(plan.warm_up_s, seconds / 2), plan.folder)
     for _ in range(plan.rounds):
-        found.bare_many.append(bare.run(best, plan.seconds))
-        found.own_many.rounds.append(run_round(many, plan.seconds, plan.folder))
+        found.bare_many.append(bare.run(best, seconds))
+        found.own_many.rounds.append(run_round(many, seconds, plan.folder))
         found.bare_one.append(bare.run(1, plan.seconds))
         found.own_one.rounds.append(run_round(one, plan.seconds, plan.folder))
     return found
+
+
+def _connections(best: int) -> int:
+    """Return enough connections to keep batches of the best size coming."""
+    return max(8, 2 * best)
 
 
 def _bare_series(runs: list[dict[str, float]]) -> Series:
@@ -141,8 +150,7 @@ def _bare_series(runs: list[dict[str, float]]) -> Series:
 
 def _rows(section: str, found: Measured) -> list[Row]:
     many, one = _bare_series(found.bare_many), _bare_series(found.bare_one)
-    connections = max(8, 3 * found.best)
-    load = f"binary tensors, {connections} connections"
+    load = f"binary tensors, {_connections(found.best)} connections"
     # Pair each round with its neighbour in time: the machine's slow minutes then cancel out.
     times = statistics.median(
         (own.requests / own.seconds) / (bare["rows"] / bare["seconds"])

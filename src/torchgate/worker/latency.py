@@ -16,7 +16,7 @@ _SHIFT_SAMPLES = (
     4  # so many slow samples in a row are believed: the least of them is the new average
 )
 _MIN_SAMPLES = 3  # a size is not judged slow on fewer: the first calls of a size pay for its set-up
-_SLACK = 1.05  # a larger call is worth it when its rows cost at most 5 % more
+_SLACK = 1.03  # a larger call must make its rows over 3 % cheaper to be worth everyone's wait
 _CALL_OVERHEAD_US = 50.0  # what a call costs around the model: loop turn, assembly, sockets
 _RETRY_EVERY = 64  # every so many calls at the cap, the next larger size is measured again
 _INLINE_ENTER_US = 700.0
@@ -118,9 +118,9 @@ class LatencyTable:
     def best_rows(self, waiting: int) -> int:
         """Return the most rows to put into the next call when ``waiting`` rows could go.
 
-        The largest measured size whose rows are at most 5 % dearer than those of the cheapest size; twice that
-        when nothing larger was measured; and now and then the next larger one, so that one bad sample does
-        not pin the size for ever.
+        The smallest measured size whose rows are at most 3 % dearer than those of the cheapest size: nobody waits
+        for a larger call that gains nothing. Twice that when it is the largest measured, so still gaining;
+        and now and then the next larger one, so that one bad sample does not pin the size for ever.
         """
         cap = self._cap
         if waiting > cap:
@@ -158,11 +158,16 @@ class LatencyTable:
         sizes = [at for at in range(_BUCKETS) if self._count[at]]
         costs = {at: (self._us[at] + _CALL_OVERHEAD_US) / self._rows[at] for at in sizes}
         best = min(costs.values())
-        good = [at for at in sizes if costs[at] <= best * _SLACK or self._count[at] < _MIN_SAMPLES]
-        largest = good[-1]
-        self._cap = 1 << (largest + 1 if largest == sizes[-1] else largest)
+        enough = next(at for at in sizes if costs[at] <= best * _SLACK)
+        while enough != sizes[-1] and self._count[_next(sizes, enough)] < _MIN_SAMPLES:
+            enough = _next(sizes, enough)
+        self._cap = 1 << (enough + 1 if enough == sizes[-1] else enough)
         self.max_us = max(self._us)
         self.row_us = min(self._us[at] / self._rows[at] for at in sizes)
+
+
+def _next(sizes: list[int], size: int) -> int:
+    return sizes[sizes.index(size) + 1]
 
 
 class LatencyTables:
