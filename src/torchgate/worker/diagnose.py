@@ -39,7 +39,7 @@ def example_failed(call: Call, inputs: Mapping[str, torch.Tensor], source: str) 
         return ModelLoadError(
             str(error), "return a tensor, or a dict, tuple, named tuple or dataclass of tensors"
         )
-    except Exception as error:  # noqa: BLE001 - whatever the model raises
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the model raises
         return _explain(watch, error, given)
     return ModelLoadError(
         f"{given} fails in forward, but not every time",
@@ -47,7 +47,7 @@ def example_failed(call: Call, inputs: Mapping[str, torch.Tensor], source: str) 
     )
 
 
-def _explain(watch: _Watch, error: Exception, given: str) -> ModelLoadError:
+def _explain(watch: _Watch, error: BaseException, given: str) -> ModelLoadError:
     place = place_of(error)
     at = f" at {place}" if place else ""
     failing = watch.innermost
@@ -65,13 +65,21 @@ def _explain(watch: _Watch, error: Exception, given: str) -> ModelLoadError:
     if mismatch is None:
         return ModelLoadError(
             f"{given} fails {inside}{at}{got}: {message_of(error)}",
-            "check shapes and dtypes of example_inputs against what forward does with them",
+            _hint_for(error),
             "\n".join(lines),
         )
     expected, seen, hint = mismatch
     return ModelLoadError(
         f"{given} fails {inside}{at}: expected {expected}, got {seen}", hint, "\n".join(lines)
     )
+
+
+def _hint_for(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return "sys.exit() has no place in forward: raise an error that says what is wrong"
+    if isinstance(error, NotImplementedError):
+        return "define forward in the class, or serve one that has it"
+    return "check shapes and dtypes of example_inputs against what forward does with them"
 
 
 class _Entered:

@@ -109,7 +109,7 @@ def _examine(
         return f"the inputs' leading dimensions differ ({sizes}), so none counts rows"
     try:
         return examine(call, fabricate(given, PROBE_ROWS), wait)
-    except Exception as error:  # noqa: BLE001 - a refusal is a finding; read() reports it if none works
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a refusal is a finding; read() reports it if none works
         return f"{_THREE_FAIL}: {message_of(error)}"
 
 
@@ -127,7 +127,7 @@ def _by_rows(facts: RowFacts) -> Reading:
 def _whole(call: Call, given: Mapping[str, torch.Tensor], reason: str) -> Reading | None:
     try:
         outputs = copy_of(call.run(given))
-    except Exception:  # noqa: BLE001 - read() diagnoses it with the example as it was given
+    except (Exception, SystemExit):  # noqa: BLE001 - read() diagnoses it with the example as it was given
         return None
     sizes = {t.shape[0] if t.dim() else -1 for t in (*given.values(), *outputs.values())}
     rows = max(sizes)

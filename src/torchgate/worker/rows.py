@@ -127,14 +127,14 @@ def examine(call: Call, rows: dict[str, torch.Tensor], wait: Callable[[], None])
 
     try:
         alone, batch_us[1] = _timed(call, row, wait)
-    except Exception as error:  # noqa: BLE001 - whatever the model raises
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the model raises
         return facts(f"one row alone fails: {message_of(error)}", has_rows=False)
     follows = _following(together, alone)
     if follows:
         return facts(follows, has_rows=False)
     try:
         swapped, batch_us[2] = _timed(call, pick(rows, [2, 0]), wait)
-    except Exception as error:  # noqa: BLE001 - whatever the model raises
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the model raises
         return facts(f"rows in another order fail: {message_of(error)}", has_rows=True)
     again, again_us = _timed(call, row, wait)
     batch_us[1] = min(batch_us[1], again_us)

@@ -55,3 +55,21 @@ class Raises(nn.Module):
 
 
 example_inputs = torch.randn(3, 128)
+
+
+class Leaves(nn.Module):
+    """Ends the process instead of raising."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Leave."""
+        raise SystemExit(4)
+
+
+example_inputs_Leaves = torch.ones(1, 3)
+
+
+class NoForward(nn.Module):
+    """Forgot its forward."""
+
+
+example_inputs_NoForward = torch.ones(1, 3)

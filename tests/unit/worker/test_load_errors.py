@@ -108,6 +108,8 @@ def test_a_missing_example_is_asked_for_with_this_very_forward():
             ".to(torch.float32)",
         ),
         ("Raises", "forward_raises.py:54: KeyError: 'colour'", "example_inputs"),
+        ("Leaves", "SystemExit: 4", "sys.exit() has no place in forward"),
+        ("NoForward", 'missing the required "forward" function', "define forward"),
     ],
 )
 def test_an_example_that_fails_names_module_and_shapes(name, what, hint):

@@ -18,7 +18,7 @@ from torchgate.schema.datatypes import Datatype
 from torchgate.worker.codec.assembly import Assembly
 from torchgate.worker.codec.bytes_tensor import unpack_bytes
 from torchgate.worker.codec.decoded import AnswerForm, Decoded
-from torchgate.worker.codec.elements import array_from_leaves, flatten
+from torchgate.worker.codec.elements import array_from_leaves, flatten, show_value
 from torchgate.worker.codec.jsontext import kind_of, read_json, refuse_duplicates
 from torchgate.worker.codec.oip_message import (
     SHARED_MEMORY,
@@ -144,7 +144,8 @@ class OipReader:
             left = 0 if tail is None else len(tail) - at
             if tail is None or size > left:
                 raise port.error(
-                    f"Input {port.name!r} announces {size} bytes of binary data, but {left} are left in the body.",
+                    f"Input {port.name!r} announces {show_value(size)} bytes of binary data, "
+                    f"but {left} are left in the body.",
                     f"{left} bytes",
                     "check Inference-Header-Content-Length and binary_data_size",
                 )
@@ -153,7 +154,8 @@ class OipReader:
         if tail is not None and at != len(tail):
             raise RequestError(
                 Cause.BAD_REQUEST,
-                f"{len(tail) - at} bytes follow the JSON that no input claims with binary_data_size.",
+                f"No binary_data_size claims the last {len(tail) - at} of the {len(tail)} bytes after "
+                "the JSON.",
             )
         if len(found) != len(self._ports):
             self._assembly.check_names(found)
@@ -187,7 +189,7 @@ class OipReader:
         if type(size) is not int or size < 0:
             raise port.error(
                 f"binary_data_size of input {port.name!r} is not a whole number of bytes.",
-                f"binary_data_size {str(size)[:40]}",
+                f"binary_data_size {show_value(size)}",
             )
         if tensor.data is not msgspec.UNSET:
             raise port.error(

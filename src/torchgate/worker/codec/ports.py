@@ -128,7 +128,8 @@ def nested(element: Any, depth: int) -> Any:
 
 def show_shape(shape: Sequence[object]) -> str:
     """Return a shape for people, bounded in length."""
-    dims = [str(d)[:24] for d in itertools.islice(shape, MAX_SHOWN_DIMS)]
+    first = itertools.islice(shape, MAX_SHOWN_DIMS)
+    dims = ["beyond 10^23" if isinstance(d, int) and d >= 10**23 else str(d)[:24] for d in first]
     if len(shape) > MAX_SHOWN_DIMS:
         dims.append("...")
     return f"[{', '.join(dims)}]"

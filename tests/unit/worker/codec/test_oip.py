@@ -363,6 +363,7 @@ def test_json_numbers_are_judged_by_value_not_by_declared_width():
         (request(shape=[0, 3], data=[]), Cause.EMPTY_BATCH, "no rows"),
         (request(shape=[-1, 3]), Cause.BAD_TENSOR, "impossible size -1"),
         (request(shape=[2**63, 3]), Cause.BAD_TENSOR, "impossible size"),
+        (request(shape=[10**400, 3]), Cause.BAD_TENSOR, "impossible size beyond 10^23"),
         (request(shape=[2**62, 2**62]), Cause.BAD_TENSOR, "not 3"),
         (request(shape=[2**62, 3]), Cause.BAD_TENSOR, "more than 10^18"),
         (request(shape=[2**32, 2**32, 0], data=[]), Cause.BAD_TENSOR, "dimensions"),
@@ -408,8 +409,8 @@ DATA = np.arange(3, dtype=np.float32).tobytes()
     ("made", "tail", "cause", "words"),
     [
         (binary(DATA), DATA[:-1], Cause.BAD_TENSOR, "12 bytes of binary data, but 11 are left"),
-        (binary(DATA), DATA + b"x", Cause.BAD_REQUEST, "1 bytes follow"),
-        (request(), DATA, Cause.BAD_REQUEST, "12 bytes follow"),
+        (binary(DATA), DATA + b"x", Cause.BAD_REQUEST, "the last 1 of the 13 bytes"),
+        (request(), DATA, Cause.BAD_REQUEST, "the last 12 of the 12 bytes"),
         (
             binary(DATA[:8]),
             DATA[:8],
@@ -432,6 +433,12 @@ DATA = np.arange(3, dtype=np.float32).tobytes()
             "whole number",
         ),
         (binary(DATA, parameters={"binary_data_size": 2**70}), DATA, Cause.BAD_TENSOR, "are left"),
+        (
+            binary(DATA, parameters={"binary_data_size": 10**400}),
+            DATA,
+            Cause.BAD_TENSOR,
+            "announces an integer beyond 10^30",
+        ),
         (
             binary(DATA, parameters={"shared_memory_region": "r"}),
             DATA,
