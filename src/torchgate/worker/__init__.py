@@ -11,6 +11,7 @@ Reading order, from the process's entry inwards:
 - `request`: one prediction and its lifecycle.
 - `batching`, `queue`, `latency`: which requests run next; sans-I/O.
 - `compute`, `runner`: the thread of the model, and one batch on it: assemble, call, bisect.
+- `untried`: when the model raises for a length it was never called with
 - `codec_pool`, `codec`: request bytes to arrays and back, off the I/O thread where it could be slow.
 - `metrics`, `log`, `resident`: counters, log lines, memory.
 

@@ -19,10 +19,12 @@ import torch
 from torchgate.clock import NS_PER_US
 from torchgate.errors import Cause, RequestError
 from torchgate.observe.activity import Activity
+from torchgate.schema.signature import Signature
 from torchgate.worker.batching import Batch, Execution
 from torchgate.worker.log import WorkerLog
 from torchgate.worker.metrics import WorkerMetrics
 from torchgate.worker.request import Request
+from torchgate.worker.untried import untried_length
 
 Arrays = dict[str, np.ndarray]
 _OUT_OF_MEMORY_TEXT = re.compile(
@@ -38,6 +40,11 @@ class Model(Protocol):
     @property
     def device(self) -> torch.device:
         """Where inputs must be."""
+        ...
+
+    @property
+    def signature(self) -> Signature:
+        """What it takes and gives."""
         ...
 
     def run(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -86,6 +93,7 @@ class Runner:
         log: WorkerLog,
     ) -> None:
         self._model = model
+        self._signature = model.signature
         self._splits = splits
         self._bf16_inputs = bf16_inputs
         self._nonfinite_is_error = nonfinite_is_error
@@ -232,7 +240,11 @@ class Runner:
                 return
         elif len(group) == 1:
             self._log.failure("the model raised", group[0].request_id, error)
-            group[0].error = RequestError(
+            decoded = group[0].decoded
+            arrays = decoded.arrays if decoded is not None else {}
+            group[0].error = untried_length(
+                self._signature, arrays, describe(error)
+            ) or RequestError(
                 Cause.MODEL_ERROR,
                 f"The model raised {describe(error)}; the log has its text under the request id.",
             )

@@ -15,6 +15,8 @@ import torch
 from torchgate.errors import Cause
 from torchgate.observe.activity import COMPUTE_LANE, Activity, create_activity
 from torchgate.observe.counters import CounterBlock, create_block
+from torchgate.schema.datatypes import Datatype
+from torchgate.schema.signature import Batching, Dimension, Signature, TensorSpec
 from torchgate.wire.frames import InferMeta
 from torchgate.worker.batching import Batch
 from torchgate.worker.latency import LatencyTable
@@ -32,6 +34,14 @@ class FakeModel:
     """Calls a function and keeps the number of rows of each call."""
 
     device = torch.device("cpu")
+    signature = Signature(
+        name="m",
+        platform="pytorch_eager",
+        inputs=(TensorSpec(name="x", datatype=Datatype.FP32, shape=("batch", "length")),),
+        outputs=(TensorSpec(name="y", datatype=Datatype.FP32, shape=("batch", "length")),),
+        dimensions=(Dimension(name="length", tried=2),),
+        batching=Batching(merge=True, reason="", max_rows=64),
+    )
 
     def __init__(self, forward: Forward) -> None:
         self.forward = forward
