@@ -62,6 +62,11 @@ class Series:
         return statistics.median(r.requests / r.seconds for r in self.rounds)
 
     @property
+    def answered_rounds(self) -> int:
+        """Rounds in which at least one request was answered."""
+        return sum(r.requests > 0 for r in self.rounds)
+
+    @property
     def spread(self) -> tuple[float, float]:
         """Requests per second of the slowest and the fastest round."""
         rates = [r.requests / r.seconds for r in self.rounds]

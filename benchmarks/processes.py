@@ -163,6 +163,13 @@ class Server:
         """Return the last lines it wrote to standard error."""
         return self._log.read_text(errors="replace")[-1500:]
 
+    def state(self) -> str:
+        """Return in one line whether it still runs, and the last line of its log."""
+        code = self.process.poll()
+        lines = self.log_tail().strip().splitlines() or ["nothing"]
+        now = "the server runs" if code is None else f"the server ended with {code}"
+        return f"{now}; last in its log: {lines[-1]}"
+
     def processes(self) -> list[ProcessStat]:
         """Return its processes: the started one, its descendants and the rest of its session."""
         every = list(all_processes())

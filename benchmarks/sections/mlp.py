@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks import payloads
-from benchmarks.catalog import FLOOR, Peer, torchgate
+from benchmarks.catalog import FLOOR, PEERS, Peer, torchgate
 from benchmarks.load import Series, Target, interleave
 from benchmarks.payloads import WrongAnswer
 from benchmarks.processes import Server
@@ -51,7 +51,20 @@ def measure(plan: Plan) -> list[Row]:
                 targets |= _own_protocols(server, expected)
         say(f"  {plan.rounds} rounds over {len(targets)} loads")
         series = interleave(targets, plan.rounds, plan.seconds, plan.warm_up_s, plan.folder)
+        silent = [name for name, found in series.items() if not found.rate]
+        missing += [_silent_row(name, targets[name], series.pop(name)) for name in silent]
     return [*_peer_rows(series, plan.peers), *missing, *_binary_rows(series)]
+
+
+def _silent_row(name: str, target: Target, series: Series) -> Row:
+    """Return the row of a load that got no answers in most rounds, although the first request was answered."""
+    why = f"{series.answered_rounds} of {len(series.rounds)} rounds got answers; {target.server.state()}"
+    peer = next((peer for peer in (OWN, FLOOR, *PEERS) if peer.name == name), None)
+    if peer is None:
+        row = left_out(BINARY_SECTION, "torchgate", name, why)
+    else:
+        row = left_out(PEERS_SECTION, peer.label, "JSON", why)
+    return replace(row, errors=series.errors)
 
 
 def _own_protocols(server: Server, expected: payloads.Array) -> dict[str, Target]:
