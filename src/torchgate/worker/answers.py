@@ -12,6 +12,8 @@ from torchgate.worker.gateway_link import GatewayLink
 from torchgate.worker.request import Request, Stage
 
 _MAX_U32 = 0xFFFF_FFFF
+# Enum members are looked up through the class at each use; the hot path uses these names.
+_ANSWERED, _RESULT = Stage.ANSWERED, FrameType.RESULT
 _pack = msgspec.msgpack.Encoder().encode
 _GONE = _pack(ResultMeta(STATUS[Cause.CLIENT_GONE], "", Cause.CLIENT_GONE))
 
@@ -36,12 +38,12 @@ class Answers:
         Raises:
             RuntimeError: It was answered before; a bug of ours.
         """
-        request.advance(Stage.ANSWERED)
+        request.advance(_ANSWERED)
         self.in_flight -= 1
         link = request.link
         if link.requests.pop(request.id, None) is not None and not link.closed:
             clock = request.queue_us << 32 | min(request.compute_us, _MAX_U32)
-            link.add(FrameType.RESULT, request.id, clock, meta, pieces)
+            link.add(_RESULT, request.id, clock, meta, pieces)
             link.answered = True
         request.release()
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 QUEUE_BYTES = 512 * 1024 * 1024
 """Most bytes of decoded inputs that may wait; with large rows this is reached before ``queue_rows``."""
+# Enum members are looked up through the class at each use; the hot path uses these names.
+_QUEUED = Stage.QUEUED
 _MAX_SHAPES = 4096  # remembered shapes; forgotten all at once beyond that
 _PROBE_NS = (
     5 * NS_PER_S
@@ -159,7 +161,7 @@ class Batcher:
         request.bytes = rows * shape.row_bytes
         request.cost_us = table.row_us * rows
         request.queued_ns = now_ns
-        request.stage = Stage.QUEUED  # from DECODING: only the caller had it
+        request.stage = _QUEUED  # from DECODING: only the caller had it
         alone = request.flags & SOLO or not self.merge
         queue.push(request, request if alone else decoded.shape_key)
         return None

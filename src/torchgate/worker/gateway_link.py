@@ -12,7 +12,7 @@ import socket
 
 from torchgate.link.arena import ArenaReader
 from torchgate.link.control import LinkClosed
-from torchgate.wire.frames import HEADER_SIZE, Frame, FrameReader, FrameType, pack_header
+from torchgate.wire.frames import HEADER, HEADER_SIZE, Frame, FrameReader, FrameType
 from torchgate.worker.request import Request
 
 _READ_ROUNDS = 4  # reads per turn from one link, so that no gateway starves another
@@ -21,6 +21,7 @@ _COPY_BYTES = 16 * 1024  # a body up to here is copied behind its header
 _MAX_PIECES = 512  # per sendmsg; IOV_MAX is 1024
 _STOP_READING_BYTES = 8 * 1024 * 1024
 _READ_AGAIN_BYTES = 2 * 1024 * 1024
+_pack = HEADER.pack
 _BUFFER_BYTES = 4 * 1024 * 1024  # asked for; the kernel caps it at net.core.wmem_max
 
 
@@ -96,12 +97,12 @@ class GatewayLink:
             body = b""
         if body and len(body) <= _COPY_BYTES and type(body) is bytes:
             # The common cases, one short body or one behind its JSON part: one buffer.
-            data = pack_header(type_, flags, 0, len(meta), len(body), id_, clock) + meta + body
+            data = _pack(type_, flags, 0, len(meta), len(body), id_, clock) + meta + body
             self._out.append(data)
             self.out_bytes += len(data)
             return
         size = sum([memoryview(piece).nbytes for piece in pieces])
-        self._out.append(pack_header(type_, flags, 0, len(meta), size, id_, clock) + meta)
+        self._out.append(_pack(type_, flags, 0, len(meta), size, id_, clock) + meta)
         # An empty piece would look like a full socket.
         self._out.extend([piece for piece in pieces if len(piece)])
         self.out_bytes += HEADER_SIZE + len(meta) + size

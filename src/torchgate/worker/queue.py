@@ -12,6 +12,8 @@ import collections
 
 from torchgate.worker.request import Request, Stage
 
+# Enum members are looked up through the class at each use; the hot path uses these names.
+_QUEUED, _RUNNING = Stage.QUEUED, Stage.RUNNING
 _MIN_COMPACT = 1024  # marks are not worth a sweep below this
 
 
@@ -66,8 +68,8 @@ class RequestQueue:
         while waiting:
             request, key = waiting[0]
             bucket = self._buckets.get(key)
-            if request.stage is Stage.QUEUED and bucket is not None:
-                while bucket[0].stage is not Stage.QUEUED:
+            if request.stage is _QUEUED and bucket is not None:
+                while bucket[0].stage is not _QUEUED:
                     bucket.popleft()
                     self._dead -= 1
                 return request, bucket
@@ -108,12 +110,12 @@ class RequestQueue:
         first_rows = rows
         while bucket:
             request = bucket[0]
-            if request.stage is not Stage.QUEUED:
+            if request.stage is not _QUEUED:
                 self._dead -= 1
             elif rows + request.rows > limit or request.deadline_ns <= far_ns:
                 break
             else:
-                request.stage = Stage.RUNNING
+                request.stage = _RUNNING
                 into.append(request)
                 rows += request.rows
                 size += request.bytes

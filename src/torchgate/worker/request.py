@@ -40,6 +40,9 @@ TRANSITIONS: dict[Stage, frozenset[Stage]] = {
 """Every allowed step; a cancelled request only ever takes the step to ``ANSWERED``."""
 
 
+_DECODING = Stage.DECODING  # a member is looked up through its class at each use
+
+
 class Request:
     """One prediction.
 
@@ -97,7 +100,7 @@ class Request:
         self.deadline_ns = deadline_ns
         self.arrived_ns = arrived_ns
         self.body: bytes | memoryview = b""
-        self.stage = Stage.DECODING
+        self.stage = _DECODING
         self.cancelled = False
         self.user_code = False  # decode or encode may run the user's code
         self.rows = 0

@@ -29,6 +29,8 @@ from torchgate.worker.resident import Resident
 from torchgate.worker.routes import INLINE_JSON_BYTES, Routes
 from torchgate.worker.runner import Runner, describe
 
+# Enum members are looked up through the class at each use; the hot path uses these names.
+_INFER = int(FrameType.INFER)
 _MAX_IN_FLIGHT = 16_384  # requests accepted and unanswered, in whatever stage
 
 
@@ -94,7 +96,7 @@ class Serving:
         decoded = self._decoded
         for frame in frames:
             kind = frame.type
-            if kind == FrameType.INFER:
+            if kind == _INFER:
                 self._infer(link, frame, now_ns)
             elif kind == FrameType.CANCEL:
                 request = link.requests.get(frame.id)
