@@ -21,6 +21,7 @@ from torchgate.errors import Cause, RequestError
 from torchgate.observe.activity import Activity
 from torchgate.schema.signature import Signature
 from torchgate.worker.batching import Batch, Execution
+from torchgate.worker.call import OutputError
 from torchgate.worker.log import WorkerLog
 from torchgate.worker.metrics import WorkerMetrics
 from torchgate.worker.request import Request
@@ -59,6 +60,12 @@ class RowsDoNotFollowError(Exception):
 def describe(error: BaseException) -> str:
     """Return what a client is told of an exception: its type. The text may hold paths or secrets."""
     return type(error).__name__
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, (OutputError, RowsDoNotFollowError)):  # written here, of names and shapes
+        return f"The model's answer is not what it was at the start: {error}."
+    return f"The model raised {describe(error)}; the trace is in the log under the request id."
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -244,10 +251,7 @@ class Runner:
             arrays = decoded.arrays if decoded is not None else {}
             group[0].error = untried_length(
                 self._signature, arrays, describe(error)
-            ) or RequestError(
-                Cause.MODEL_ERROR,
-                f"The model raised {describe(error)}; the log has its text under the request id.",
-            )
+            ) or RequestError(Cause.MODEL_ERROR, _told(error))
             return
         else:
             self._metrics.add(self._metrics.bisected)

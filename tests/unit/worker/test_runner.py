@@ -378,6 +378,15 @@ def test_clients_see_the_type_of_an_exception_only(bench: Bench) -> None:
     assert "s3cret" in str(bench.log.failures[0][2])
 
 
+def test_an_answer_without_its_rows_is_described(bench: Bench) -> None:
+    """The text is ours, of names and shapes, and says what no exception of the model does."""
+    requests, _model, _batch = bench.run(lambda x: {"y": x[:0]}, [1.0])
+    error = requests[0].error
+    assert error is not None
+    assert error.cause is Cause.MODEL_ERROR
+    assert "output y of a call with 1 rows has shape [0" in error.detail
+
+
 def test_the_log_is_bounded_in_traces() -> None:
     """A model that fails always must not bury everything else."""
     log = WorkerLog.__new__(WorkerLog)
