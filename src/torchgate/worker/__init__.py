@@ -20,7 +20,7 @@ Loading a model:
 - `loader`: a TARGET becomes a `LoadedModel` with its signature.
 - `target`, `program`, `weights`, `example`: find the model, its weights and an input.
 - `probe`, `rows`, `lengths`, `shapes`, `warm`: call it to learn its contract and speed.
-- `sample`: the answer to the example, made by the codec.
+- `kept`: what the calls at load changed in a model that remembers is put back.
 - `primitives`: the bound of oneDNN's cache.
 - `call`, `dtypes`, `ranges`: one call of the model; element types; ranges that embeddings imply.
 - `contract`: what was found, joined with what was declared.

@@ -23,6 +23,7 @@ from torchgate.schema.target import Target, parse_target
 from torchgate.worker.call import Call, bind
 from torchgate.worker.contract import Findings, declared_dtypes, signature_of
 from torchgate.worker.example import find_example, input_names
+from torchgate.worker.kept import KeptState
 from torchgate.worker.lengths import find_shapes
 from torchgate.worker.primitives import bound_primitives
 from torchgate.worker.probe import Reading, read
@@ -96,18 +97,21 @@ def load(config: ModelConfig, work_dir: str, progress: Progress) -> LoadedModel:
     _place(resolved, device)
     bound_primitives(resolved.module)
     progress("probe", "")
+    kept = KeptState(resolved.module)
     call, reading, found = _probe(config, resolved, work_dir, device)
     found = dataclasses.replace(found, notes=(*notes, *found.notes))
     signature = signature_of(found, resolved.declaration)
     signature = with_example_answer(signature, resolved.declaration, call, device)
     progress("warm", "")
-    max_rows = signature.batching.max_rows
+    batch_us = measure(call, reading, signature.batching.max_rows, _waiter(device))
+    if not reading.merge:
+        kept.restore()
     return LoadedModel(
         signature=signature,
         device=device,
         declaration=resolved.declaration,
         example=reading.example,
-        batch_us=measure(call, reading, max_rows, _waiter(device)),
+        batch_us=batch_us,
         call=call,
     )
 
