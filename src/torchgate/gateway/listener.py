@@ -15,14 +15,11 @@ from torchgate.gateway.connection import Connection
 from torchgate.gateway.middleware.cors import Cors
 from torchgate.gateway.router import Router
 from torchgate.gateway.shared import Shared
-from torchgate.schema.config import ListenerConfig
+from torchgate.schema.config import RESERVED_FILES, ListenerConfig
 from torchgate.wire.head import HeadTable
 
 FD_CAP = 65_536
 """Most descriptors asked for: some systems allow 10^9, and tables sized by that eat all memory."""
-
-FD_RESERVE = 100
-"""Descriptors kept for control and frame links, logs, and telling clients that there are too many."""
 
 MAX_REFUSALS = 32
 """Connections being told 503 at one time; beyond it they are reset."""
@@ -65,7 +62,7 @@ class Listener:
         self.table = HeadTable(limits)
         self.cors = Cors(config.cors) if config.cors.origins else None
         self.max_connections = max(
-            1, min(limits.connections, (fd_limit - FD_RESERVE) // max(1, listeners))
+            1, min(limits.connections, (fd_limit - RESERVED_FILES) // max(1, listeners))
         )
         self.header_ns = int(limits.header_timeout_s * NS_PER_S)
         self.idle_ns = int(limits.idle_timeout_s * NS_PER_S)

@@ -12,6 +12,8 @@ import msgspec
 
 KIB = 1024
 MIB = 1024 * KIB
+RESERVED_FILES = 100
+"""File descriptors that a gateway keeps for itself: links, log, standard streams, accept-then-503."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,6 +25,9 @@ EXAMPLE_INPUTS = "example_inputs"
 NAME_LIMIT = 128
 """Longest served name, in characters: it is part of URLs, metric labels and log lines."""
 
+TAKEN_NAMES = frozenset({"stats"})
+"""Names whose routes are others' already: ``/v2/models/stats`` is the statistics of all models."""
+
 _SERVED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _SOURCE_LIMIT = 4 * 1024 * 1024
@@ -113,6 +116,11 @@ def check_name(name: str) -> None:
             f"{name!r} can't be a served name: letters, digits, '.', '_' and '-' only, and a "
             "letter or digit first",
             f"try {_legal_name(name)}",
+        )
+    if name in TAKEN_NAMES:
+        raise ConfigError(
+            f"{name!r} can't be a served name: /v2/models/{name} is a route of the Open Inference Protocol",
+            f"give it another one: {name}-model=TARGET",
         )
 
 

@@ -8,9 +8,9 @@ import pathlib
 import resource
 
 from torchgate.errors import ConfigError
+from torchgate.schema.config import RESERVED_FILES
 
 NOFILE_WANTED = 65_536  # 20,000 connections per gateway and room for what a model opens
-RESERVED_FILES = 100  # what a process has open besides client connections
 NOFILE_LEAST = 128  # below this even an idle service has no room
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 

@@ -6,6 +6,7 @@ from torchgate.errors import ConfigError
 from torchgate.schema.target import (
     Target,
     TargetKind,
+    check_name,
     check_target,
     nearest,
     parse_target,
@@ -115,3 +116,9 @@ def test_a_directory_is_no_model(tmp_path):
 def test_nearest_ignores_case_and_gives_up_on_strangers():
     assert nearest("NET", ["net", "build"]) == "net"
     assert nearest("xyz", ["net", "build"]) == ""
+
+
+def test_a_name_whose_route_is_taken_is_refused() -> None:
+    """``/v2/models/stats`` is a route already: such a model could not be asked for its metadata."""
+    with pytest.raises(ConfigError, match="stats"):
+        check_name("stats")
