@@ -32,6 +32,7 @@ class Outcome:
         wrong: The first few answers that were not right.
         wrong_count: How many there were.
         broken: Connections that ended before their answer.
+        closed: Connections that the service ended politely, with its last answer.
     """
 
     sent: int = 0
@@ -39,6 +40,7 @@ class Outcome:
     wrong: list = field(default_factory=list)
     wrong_count: int = 0
     broken: int = 0
+    closed: int = 0
 
     def assert_all_right(self) -> None:
         """Every request was answered 200 and right."""
@@ -95,9 +97,15 @@ class _Connection(asyncio.Protocol):
         if len(self.buffer) - end - 4 < length:
             return
         status = int(self.buffer[9:12])
+        is_last = b"\r\nconnection: close\r\n" in self.buffer[: end + 2]
         body, self.buffer = self.buffer[end + 4 : end + 4 + length], b""
         self.driver.answered(self.number, status, body)
-        self.next()
+        if is_last:
+            self.number = -1
+            self.driver.outcome.closed += 1
+            self.transport.close()
+        else:
+            self.next()
 
     def connection_lost(self, error) -> None:
         self.driver.ended(self.number >= 0)

@@ -8,6 +8,8 @@ import pytest
 
 from tests.attacks.smuggling import CASES
 from tests.integration.gateway_stage import Stage, read_answer, read_to_end, wait_for
+from torchgate.clock import NS_PER_S
+from torchgate.gateway import deadlines
 from torchgate.schema.problem import STATUS
 
 HOST = b"Host: x\r\n"
@@ -334,13 +336,14 @@ class TestClientsEnd:
         assert (line["status"], line["path"], line["bytes_in"]) == (499, "/echo", 50_000)
 
 
-def test_draining_closes_idle_connections_and_ends_busy_ones_after_their_answer(stage):
+def test_draining_closes_idle_connections_and_ends_busy_ones_after_their_answer(stage, monkeypatch):
     idle = stage.connect(GET)
     read_answer(idle)
     busy = stage.connect(HELD)
     stage.held.wait()
     partial = stage.connect(b"GET /hello HTTP/1.1\r\n")
     time.sleep(0.05)
+    monkeypatch.setattr(deadlines, "DRAIN_IDLE_NS", 0)
 
     def drain():
         stage.shared.draining = True
@@ -357,6 +360,23 @@ def test_draining_closes_idle_connections_and_ends_busy_ones_after_their_answer(
     assert (answer.body, answer.fields[b"connection"]) == (b"done", b"close")
     assert busy.recv(1) == b""
     wait_for(lambda: not stage.listener.connections)
+
+
+def test_while_draining_a_request_on_its_way_is_answered_and_not_reset(stage, monkeypatch):
+    """A busy keep-alive client has just been answered and sends the next one before it can know."""
+    busy = stage.connect(GET)
+    read_answer(busy)
+    monkeypatch.setattr(deadlines, "DRAIN_IDLE_NS", 60 * NS_PER_S)
+
+    def drain():
+        stage.shared.draining = True
+        stage.listener.drain()
+
+    stage.call(drain)
+    busy.sendall(GET)
+    answer = read_answer(busy)
+    assert (answer.status, answer.fields[b"connection"]) == (200, b"close")
+    assert busy.recv(1) == b""
 
 
 @pytest.mark.parametrize(

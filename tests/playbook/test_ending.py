@@ -49,10 +49,14 @@ class Tree:
     def __init__(self, gateways=1, workers=2):
         self.gateways = [Slot() for _ in range(gateways)]
         self.workers = [Slot() for _ in range(workers)]
+        self.listens = True
 
     @property
     def children(self):
         return [*self.gateways, *self.workers]
+
+    def stop_listening(self):
+        self.listens = False
 
 
 class Console(list):
@@ -83,6 +87,7 @@ def test_gateways_drain_first_then_workers_then_zero():
     stage.ending.on_signal(signal.SIGTERM)
     first, second = stage.tree.gateways
     assert first.done == second.done == ["Drain"]
+    assert not stage.tree.listens
     assert all(worker.done == [] for worker in stage.tree.workers)
     stage.end(first)
     assert all(worker.done == [] for worker in stage.tree.workers), "one gateway still needs them"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.load_client import Load, in_background, post
+from tests.load_client import Load, connect, in_background, post, read_answer
 from tests.service import Service
 
 MODEL = str(Path(__file__).parent.parent / "models" / "endure.py") + ":Rows"
@@ -45,6 +45,24 @@ class Killer:
         if alive:  # none in the moment between a death and the start of the successor
             os.kill(self._random.choice(alive), signal.SIGKILL)
             self.kills += 1
+
+
+def test_the_end_under_full_load_loses_no_request_and_refuses_new_clients():
+    with Service(f"rows={MODEL}", "--replicas", "1", "--threads", "1") as service:
+        load = Load(service.url, make, right, 10**9)
+        with in_background(load, 60) as future, connect(service.url) as busy:
+            time.sleep(0.5)
+            busy.sendall(post("/models/rows", b'{"x":[0,1,2]}'))  # sleeps for two seconds
+            time.sleep(0.2)
+            service.process.send_signal(signal.SIGTERM)
+            service.wait_event("still_open")
+            with pytest.raises(ConnectionRefusedError):
+                connect(service.url)
+            assert read_answer(busy)[0] == 200
+            assert service.wait() == 0
+        outcome = future.result()
+        outcome.assert_all_right()
+        assert (outcome.closed, outcome.broken) == (load.connections, 0)
 
 
 @pytest.mark.pain("N24")

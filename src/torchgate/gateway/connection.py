@@ -164,8 +164,14 @@ class Connection(Receiver, asyncio.Protocol):
             transport.abort()
 
     def drain(self) -> None:
-        """Close at once when idle, else after the request that is being read or answered."""
+        """Close when idle, else after the request that is being read or answered.
+
+        A client that was answered just now may have its next request on the way: to close before it is
+        read would reset the connection. That request is answered, with ``Connection: close``.
+        """
         if self.first is None and not self._reader.buffered:
+            if self._shared.now_ns() - self.idle_ns < deadlines.DRAIN_IDLE_NS:
+                return  # asked again in a moment
             self.closing = True
             self.close()
             return

@@ -26,6 +26,9 @@ LINGER_NS = 5 * NS_PER_S
 REFUSED_LINGER_NS = NS_PER_S // 2
 """The same for connections beyond the limit: they hold descriptors of the reserve."""
 
+DRAIN_IDLE_NS = NS_PER_S // 4
+"""While draining: idle for so long, a connection is closed."""
+
 _TCP_CLOSE = 7  # include/net/tcp_states.h
 
 

@@ -120,6 +120,7 @@ class Ending:
                 gateway.stop()
             else:
                 gateway.advance(ChildState.ENDED)
+        self._tree.stop_listening()  # no gateway is started any more
         self.check_over()
 
     def _end_workers(self) -> None:

@@ -190,6 +190,12 @@ class Tree:
         for gateway in self.gateways:
             gateway.send(message)
 
+    def stop_listening(self) -> None:
+        """Let go of the listening sockets: once gateways have too, new clients are refused instead of left waiting."""
+        for gateway in self.gateways:
+            for sock in gateway.sockets:
+                sock.close()
+
     def close(self) -> None:
         """Give back the blocks and sockets; no process may run any more."""
         for child in self.children:
