@@ -319,8 +319,8 @@ class Batcher:
             return None
         return RequestError(
             Cause.DEADLINE_UNREACHABLE,
-            f"The answer would take about {(wait_us + own_us) / 1000:.0f} ms and the request allows "
-            f"{left_ns / NS_PER_MS:.0f} ms more; it was not started.",
+            f"The answer would take about {(wait_us + own_us) / 1000:.3g} ms and the request allows "
+            f"{max(0, left_ns) / NS_PER_MS:.3g} ms more; it was not started.",
             retry_after_s=self.retry_after_s(now_ns),
         )
 

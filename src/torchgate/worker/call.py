@@ -38,7 +38,20 @@ class Parameter:
 
 
 class OutputError(Exception):
-    """The model's answer holds something that isn't a tensor. The text says what and where."""
+    """The model's answer holds something that isn't a tensor. The text says what and where.
+
+    Args:
+        what: What is wrong with it.
+        hint: How to mend the model's file.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        hint: str = "return a tensor, or a dict, tuple, named tuple or dataclass of tensors",
+    ) -> None:
+        super().__init__(what)
+        self.hint = hint
 
 
 def parameters_of(module: torch.nn.Module) -> tuple[Parameter, ...]:
@@ -133,7 +146,8 @@ class Call:
         if len(found) != len(self._outputs):
             raise OutputError(
                 f"{len(self._outputs)} outputs are declared ({', '.join(self._outputs)}), the model "
-                f"returned {len(found)} ({', '.join(found)})"
+                f"returned {len(found)} ({', '.join(found)})",
+                "name each in torchgate.model(outputs=[...]), in the order in which they are returned",
             )
         return dict(zip(self._outputs, found.values(), strict=True))
 
@@ -168,7 +182,10 @@ def _flatten(part: Any, prefix: str, depth: int, found: dict[str, torch.Tensor])
     if isinstance(part, torch.Tensor):
         name = prefix or "output0"
         if name in found:
-            raise OutputError(f"two outputs would both be called {name!r}")
+            raise OutputError(
+                f"two outputs would both be called {name!r}",
+                "rename one of the dict's keys or fields",
+            )
         if len(found) >= MAX_OUTPUTS:
             raise OutputError(f"the model returned more than {MAX_OUTPUTS} tensors")
         found[name] = part

@@ -36,9 +36,7 @@ def example_failed(call: Call, inputs: Mapping[str, torch.Tensor], source: str) 
         with watch:
             call.run(inputs)
     except OutputError as error:
-        return ModelLoadError(
-            str(error), "return a tensor, or a dict, tuple, named tuple or dataclass of tensors"
-        )
+        return ModelLoadError(str(error), error.hint)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the model raises
         return _explain(watch, error, given)
     return ModelLoadError(

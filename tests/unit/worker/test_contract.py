@@ -38,7 +38,11 @@ def declared(tmp_path, arguments):
         ("ranges={'x': (0, 1)}", "the model's inputs are left, right", ""),
         ("ranges={'left': (2, 3)}", "outside the declared range 2 to 3", "ranges="),
         ("inputs=['a', 'b', 'c']", "declares 3 inputs (a, b, c), forward has 2", ""),
-        ("outputs=['a']", "1 outputs are declared (a), the model returned 2", ""),
+        (
+            "outputs=['a']",
+            "1 outputs are declared (a), the model returned 2",
+            "name each in torchgate.model(outputs=[...])",
+        ),
         ("shapes={'left': ('batch', 5)}", "says ['batch', 5] for 'left'", "agree"),
         ("shapes={'left': (2, 4)}", "with its example the model takes ['batch', 4]", "agree"),
         ("shapes={'left': ('batch',)}", "says ['batch'] for 'left'", "agree"),
