@@ -77,7 +77,9 @@ class Client(asyncio.Protocol):
         self.link.submit(body, self.answer)
 
     def answer(self, body: bytes) -> None:
-        self.transport.write(ANSWER % len(body) + body)
+        # uvloop raises for a client that has gone, in the link's callback: that would end the link.
+        if not self.transport.is_closing():
+            self.transport.write(ANSWER % len(body) + body)
 
 
 def cut(buffer: bytearray, data: bytes) -> list[tuple[int, bytes]]:
