@@ -96,7 +96,8 @@ def test_one_row_of_32_raises_and_31_are_answered(worker: WorkerProcess) -> None
     assert [a.status for n, a in enumerate(answers) if n != 13] == [200] * 31
     assert answers[13].status == 500
     assert answers[13].cause == "model-error"
-    assert "ValueError: row of doom" in answers[13].json["detail"]
+    assert "ValueError" in answers[13].json["detail"]
+    assert "row of doom" not in answers[13].json["detail"]  # may tell of files or data: log only
     assert "secret" not in answers[13].body.decode()
     assert "second line" not in answers[13].body.decode()
     assert worker.count("torchgate_bisected_batches_total") >= 5
