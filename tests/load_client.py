@@ -194,6 +194,10 @@ def read_answer(sock: socket.socket) -> tuple[int, bytes]:
     while b"\r\n\r\n" not in received:
         received += _some(sock)
     head, _, body = received.partition(b"\r\n\r\n")
+    if head.startswith(b"HTTP/1.1 100 "):  # sent to clients that have ended their side
+        while b"\r\n\r\n" not in body:
+            body += _some(sock)
+        head, _, body = body.partition(b"\r\n\r\n")
     length = int(_LENGTH.search(head + b"\r\n")[1])
     while len(body) < length:
         body += _some(sock)

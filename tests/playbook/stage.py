@@ -186,7 +186,13 @@ class Stage:
     def die(self, replica: Replica, *executing: str) -> None:
         """The link ends, then the supervisor says so."""
         self.cut(replica)
-        self.changed(replica.number, ReplicaState.LOST, replica.incarnation, executing=executing)
+        self.changed(
+            replica.number,
+            ReplicaState.LOST,
+            replica.incarnation,
+            executing=executing,
+            faulted=bool(executing),
+        )
 
     def wait(self, seconds: float) -> None:
         """Let time pass, with the ticks of it."""

@@ -276,3 +276,21 @@ def test_a_culprit_that_the_worker_could_not_name_is_found_among_all_it_had() ->
     third = stage.up(0, 2)
     stage.result(third, "later")
     assert stage.said() == ["r0.2 infer later REPLAY", "answer later 200"]
+
+
+def test_bad_luck_with_kills_from_outside_is_no_guilt_before_the_third() -> None:
+    stage = Stage(replicas=1)
+    replica = stage.up(0)
+    stage.submit("unlucky")
+    for incarnation in (2, 3):
+        stage.cut(replica)
+        stage.changed(0, ReplicaState.LOST, incarnation - 1, executing=["unlucky"])
+        replica = stage.up(0, incarnation)
+    assert stage.said() == [
+        "r0.1 infer unlucky",
+        "r0.2 infer unlucky SOLO",
+        "r0.3 infer unlucky SOLO",
+    ]
+    stage.cut(replica)
+    stage.changed(0, ReplicaState.LOST, 3, executing=["unlucky"])
+    assert stage.said() == ["answer unlucky 500 worker-crash"]

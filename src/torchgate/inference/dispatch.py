@@ -45,6 +45,7 @@ from torchgate.wire.frames import (
 GRACE_NS = 50 * NS_PER_MS  # past its deadline the worker's own answer should win
 VERDICT_NS = 2 * NS_PER_S  # wait for the supervisor to say what a dead worker was running
 MAX_KILLS = 2  # a prediction that has ended so many workers is answered, not run again
+MAX_KILLS_FROM_OUTSIDE = 3  # the same when the last one was ended by a SIGKILL or the like
 
 _NEW, _SENT, _DONE = PredictionState.NEW, PredictionState.SENT, PredictionState.DONE
 _RESULT, _STATUS, _DRAIN = int(FrameType.RESULT), int(FrameType.STATUS), int(FrameType.DRAIN)
@@ -212,7 +213,14 @@ class Dispatcher:
     def _on_lost(self, replica: Replica | None, message: ReplicaChanged, now_ns: int) -> None:
         if replica is not None:
             self.on_cut(replica, "the process is gone", now_ns)
-            self._settle(replica, self._suspected(replica, message), now_ns)
+            # A kill from outside strikes the innocent too, with bad luck twice; a request may also have asked for it.
+            is_from_outside = message.cause is ExitCause.SIGNAL and not message.faulted
+            self._settle(
+                replica,
+                self._suspected(replica, message),
+                now_ns,
+                MAX_KILLS_FROM_OUTSIDE if is_from_outside else MAX_KILLS,
+            )
             return
         # The verdict came after we stopped waiting for it; the requests run elsewhere, or wait to.
         for id_ in () if message.cause is ExitCause.LINK_BROKEN else message.executing:
@@ -237,7 +245,13 @@ class Dispatcher:
             return (self.solo.id,)
         return tuple(replica.in_flight)
 
-    def _settle(self, replica: Replica, executing: Collection[int], now_ns: int) -> None:
+    def _settle(
+        self,
+        replica: Replica,
+        executing: Collection[int],
+        now_ns: int,
+        max_kills: int = MAX_KILLS,
+    ) -> None:
         """Deal with what a dead worker had: suspects to the SOLO lane, the others on at once."""
         self._severed.remove(replica)
         replica.advance(LinkEvent.SETTLED)
@@ -253,7 +267,7 @@ class Dispatcher:
             prediction.replica = None
             if prediction.id in suspects:
                 prediction.kills += 1
-            if prediction.kills >= MAX_KILLS:
+            if prediction.kills >= max_kills:
                 self._answer_error(prediction, crashed(prediction), now_ns)
             elif prediction.kills:
                 self._suspect(prediction)
