@@ -36,6 +36,10 @@ def _print_failure(console: Console, what: str, hint: str, detail: str) -> None:
         console.print(hint, markup=False)
 
 
+_LABEL_WIDTH = 10
+"""Columns of the labels at the left of most rows, the space behind them included."""
+
+
 class TextConsole:
     """Shows events as text."""
 
@@ -103,10 +107,13 @@ class TextConsole:
 
         version = importlib.metadata.version("torchgate")
         self.rich.print(f"[bold]torchgate[/] {version} [dim](pid {event.pid})[/]")
-        self._row("machine", "; ".join(event.facts))
+        rows = [("machine", "; ".join(event.facts))]
         for decision in event.decisions:
             name, colon, text = decision.partition(": ")
-            self._row(*((name, text) if colon else ("", decision)))
+            rows.append((name, text) if colon else ("", decision))
+        width = max(_LABEL_WIDTH, *(len(name) + 2 for name, _ in rows))
+        for name, text in rows:
+            self._row(name, text, width=width)
         if self.rich.is_terminal:
             self._status = self.rich.status("importing torch", spinner="dots", refresh_per_second=6)
             self._status.start()
@@ -173,15 +180,15 @@ class TextConsole:
 
     # --- pieces
 
-    def _row(self, label: str, text: str, style: str = "") -> None:
+    def _row(self, label: str, text: str, style: str = "", width: int = _LABEL_WIDTH) -> None:
         from rich.padding import Padding
         from rich.table import Table
 
         if not self.rich.is_terminal:
-            self.rich.print(f"  {label:<10}{text}", markup=False)
+            self.rich.print(f"  {label:<{width}}{text}", markup=False)
             return
         table = Table.grid(padding=0)
-        table.add_column(width=10, style="dim")
+        table.add_column(width=width, style="dim")
         table.add_column(overflow="fold")
         table.add_row(_plain(label), _plain(text), style=style)
         self.rich.print(Padding(table, (0, 0, 0, 2)))

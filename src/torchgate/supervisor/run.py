@@ -124,10 +124,15 @@ def _bind_metrics(config: ServeConfig, *, given: bool) -> tuple[list[Bound], str
     try:
         return sockets.bind(metrics.host, metrics.port, 1), ""
     except ConfigError as error:
+        if given and metrics.port == config.listener.port:
+            raise ConfigError(
+                f"--port and --metrics-port are both {metrics.port}",
+                "give another --metrics-port, or --public-metrics to have /metrics on the main port",
+            ) from None
         if given or metrics.port != DEFAULT_METRICS_PORT:
             raise
         bound = sockets.bind(metrics.host, 0, 1)
-        return bound, f"metrics on port {bound[0].port}: {error.what}"
+        return bound, f"metrics: on port {bound[0].port}, for {error.what}"
 
 
 def _end_everything(tree: Tree) -> None:

@@ -79,6 +79,18 @@ def test_text_shows_every_event_without_reading_markup_into_it(capsys):
     assert "\x1b" not in shown, "no colour where it is not a terminal"
 
 
+def test_long_names_do_not_run_into_what_was_decided(capsys):
+    decisions = ("my-long-classifier: 2 replicas", "metrics: on port 5")
+    TextConsole().show(
+        events.Starting(
+            pid=1, facts=("2 CPUs",), decisions=decisions, models=("my-long-classifier",)
+        )
+    )
+    shown = capsys.readouterr().err
+    assert "  my-long-classifier  2 replicas" in shown
+    assert "  metrics             on port 5" in shown
+
+
 def test_lines_are_one_json_object_each():
     read_fd, write_fd = os.pipe()
     console = LineConsole(write_fd)
