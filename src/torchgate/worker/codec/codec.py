@@ -216,7 +216,7 @@ class Codec:
             undecided = self._decode_types and not is_json(essence(meta.content_type))
             if error.cause is not Cause.BAD_JSON or not undecided:
                 raise
-            hint = f"Without a Content-Type it has to be; the model also takes {', '.join(self._decode_types)}."
+            hint = f"Under this Content-Type it has to be; the model also takes {', '.join(self._decode_types)}."
             raise RequestError(Cause.BAD_JSON, f"{error.detail} {hint}") from None
 
     def _read_npy(self, _: InferMeta, body: Body) -> Decoded:
