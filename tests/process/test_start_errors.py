@@ -73,6 +73,7 @@ def one_message(result, code):
         (["good.py:net", "--host", "no.such.host.invalid"], "no.such.host.invalid"),
         (["good.py:net", "--host", "203.0.113.7"], "203.0.113.7"),
         (["good.py:net", "--timeout", "soon"], "soon"),
+        (["good.py:net", "--model-version", "a/b"], "a/b"),
     ],
 )
 def test_what_is_typed_wrong_is_refused_before_anything_starts(folder, arguments, said):
@@ -112,6 +113,15 @@ def test_a_start_that_takes_too_long_is_ended(folder):
     message = one_message(serve("good.py:net", "--start-timeout", "3", cwd=folder), MODEL)
     assert "not ready after 3 s" in message
     assert "--start-timeout" in message
+
+
+def test_one_port_for_both_listeners_is_named_as_such(folder):
+    """Not as a port in use, by this very process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    result = torchgate("serve", "good.py:net", "--port", port, "--metrics-port", port, cwd=folder)
+    assert f"--port and --metrics-port are both {port}" in one_message(result, USAGE)
 
 
 @pytest.mark.parametrize("gateways", ["1", "2"])
