@@ -14,6 +14,7 @@ Reading order, from the process's entry inwards:
 - `untried`: when the model raises for a length it was never called with
 - `codec_pool`, `codec`: request bytes to arrays and back, off the I/O thread where it could be slow.
 - `metrics`, `log`, `resident`: counters, log lines, memory.
+- `orphan`: how it leaves when the supervisor was killed.
 
 Loading a model:
 
