@@ -9,6 +9,7 @@ Reading order:
 - `npy`: numpy's file format, in and out.
 - `hooks`: the model's own ``decode`` and ``encode``.
 - `oip_request`, `oip_message`, `oip_answer`: Open Inference Protocol v2, in and out, JSON and binary.
+- `oip_plan`: a JSON part that was seen before leads straight to what it says.
 - `bytes_tensor`: ``BYTES`` elements as binary data.
 - `media`: media types and ``Accept``.
 - `jsontext`, `elements`: the slow, patient reading that names what is wrong.
