@@ -149,7 +149,7 @@ def test_a_drain_ends_idle_connections_waits_for_busy_ones_and_says_what_is_open
         idle = gateway.connect(GET)
         read_answer(idle)
         busy = gateway.connect(PREDICT)  # waits for a replica that never comes
-        time.sleep(0.1)
+        time.sleep(0.5)  # well past the moment in which a client just answered may ask again
         gateway.drain(1.5)
         assert idle.recv(1) == b""
         progress = gateway.wait_message(DrainProgress)
