@@ -45,7 +45,7 @@ def measure(
         except Exception:
             if not measured:
                 raise
-            break  # out of memory, mostly: sizes up to here are what may be used
+            break  # out of memory, mostly; should a call under load grow so large, the runner halves it and says so
         measured[rows] = best * 1e6
         spent += total
         if spent + 3 * best > BUDGET_S:
