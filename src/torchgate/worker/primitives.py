@@ -14,7 +14,7 @@ import os
 from torch import nn
 
 SHAPES_PER_LAYER = 8  # the batch sizes in use, or the last few lengths
-LEAST, MOST = 64, 1024
+LEAST, MOST = 32, 1024
 UNKNOWN = 256  # a compiled program does not show its layers
 
 _VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")

@@ -17,7 +17,7 @@ def convolutions(count):
 @pytest.mark.parametrize(
     ("model", "kept"),
     [
-        (convolutions(1), 64),
+        (convolutions(1), 32),
         (nn.Sequential(convolutions(20), nn.ReLU(), nn.LSTM(3, 3)), 168),
         (convolutions(200), 1024),
         (nn.ReLU(), 256),
