@@ -5,6 +5,7 @@ Reading order:
 - `main` (here): the entry point; turns errors into one message and an exit code
 - `app`: the commands and global options
 - `serve`, `demo`, `version`: one file per command
+- `early`: a signal before the service listens for them itself
 - `build`: what was typed -> `torchgate.schema.config.ServeConfig`
 - `values`: sizes, and options that may differ by model
 - `text`, `summary`, `lines`: events as text for people, or as JSON lines
@@ -18,9 +19,13 @@ from __future__ import annotations
 import os
 import sys
 
+from torchgate.cli import early
+
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    if sys.argv[1:2] in (["serve"], ["demo"]):
+        early.listen()  # before anything else: as process 1 an unhandled signal is lost
     _open_standard_streams()
     from torchgate.cli.app import app
     from torchgate.cli.text import show_error

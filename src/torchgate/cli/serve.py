@@ -269,11 +269,12 @@ def serve(
 def start(typed: Typed, format_: Format) -> None:
     """Run a service and exit with its code."""
     from torchgate.cli.build import build
+    from torchgate.cli.early import EXIT_CODE, StoppedEarly
     from torchgate.cli.lines import LineConsole
     from torchgate.cli.queued import QueuedConsole
     from torchgate.cli.text import TextConsole
     from torchgate.errors import ConfigError
-    from torchgate.supervisor.events import Failed
+    from torchgate.supervisor.events import Failed, Stopped
     from torchgate.supervisor.run import run
 
     console = QueuedConsole(LineConsole() if format_ is Format.json else TextConsole())
@@ -284,6 +285,10 @@ def start(typed: Typed, format_: Format) -> None:
         code = error.exit_code
         detail = getattr(error, "detail", "")
         console.show(Failed(exit_code=code, what=error.what, hint=error.hint, detail=detail))
+    except StoppedEarly as stop:
+        code = EXIT_CODE
+        detail = f"{stop.signal_name} before the service was ready"
+        console.show(Stopped(exit_code=code, detail=detail, unfinished=()))
     finally:
         console.close()
     raise typer.Exit(code)
