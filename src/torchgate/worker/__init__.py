@@ -19,7 +19,7 @@ Reading order, from the process's entry inwards:
 Loading a model:
 
 - `loader`: a TARGET becomes a `LoadedModel` with its signature.
-- `target`, `program`, `weights`, `example`: find the model, its weights and an input.
+- `target`, `program`, `weights`, `example`, `nested`: find the model, its weights and an input.
 - `probe`, `rows`, `lengths`, `shapes`, `warm`: call it to learn its contract and speed.
 - `kept`: what the calls at load changed in a model that remembers is put back.
 - `primitives`: the bound of oneDNN's cache.

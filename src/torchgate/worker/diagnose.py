@@ -6,7 +6,8 @@ call; a model that works never has any.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,18 +18,38 @@ from torchgate.worker.call import Call, OutputError
 from torchgate.worker.dtypes import describe
 from torchgate.worker.trace import frames_of, message_of, place_of
 
+# How PyTorch says that a dtype is wrong, whichever operator says it.
+_DTYPE_WORDS = re.compile(
+    r"dtype|scalar type|data type|not implemented for '|input type \(|used as indices|index tensor",
+    re.IGNORECASE,
+)
+
 _SHOWN_REPR = 90
 """Longest form of a module that is shown, in characters."""
 
 
-def example_failed(call: Call, inputs: Mapping[str, torch.Tensor], source: str) -> ModelLoadError:
+def example_failed(
+    call: Call, readings: Sequence[Mapping[str, torch.Tensor]], source: str
+) -> ModelLoadError:
     """Make the failing call once more, watched, and return an error that explains it.
 
     Args:
         call: The model.
-        inputs: The example as the user gave it.
+        readings: The example as the user gave it; then, when its numbers may be meant as floats, as such. Of two
+            readings the one is explained that fails for another reason than its dtype.
         source: Where it came from.
     """
+    for inputs in readings:
+        error, by_dtype = _failure(call, inputs, source)
+        if not by_dtype:
+            return error
+    return _failure(call, readings[0], source)[0]
+
+
+def _failure(
+    call: Call, inputs: Mapping[str, torch.Tensor], source: str
+) -> tuple[ModelLoadError, bool]:
+    """Return what goes wrong with ``inputs``, and whether their dtype is to blame."""
     shapes = ", ".join(f"{name} {describe(tensor)}" for name, tensor in inputs.items())
     given = f"the example ({source}: {shapes})"
     watch = _Watch(call.module)
@@ -36,13 +57,13 @@ def example_failed(call: Call, inputs: Mapping[str, torch.Tensor], source: str) 
         with watch:
             call.run(inputs)
     except OutputError as error:
-        return ModelLoadError(str(error), error.hint)
+        return ModelLoadError(str(error), error.hint), False
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the model raises
-        return _explain(watch, error, given)
+        return _explain(watch, error, given), _DTYPE_WORDS.search(str(error)) is not None
     return ModelLoadError(
         f"{given} fails in forward, but not every time",
         "the model keeps state between calls or is random; make forward depend on its inputs only",
-    )
+    ), False
 
 
 def _explain(watch: _Watch, error: BaseException, given: str) -> ModelLoadError:
@@ -188,6 +209,8 @@ def _mismatch(entered: _Entered) -> Mismatch | None:
     got = tensor.shape[place]
     hint = _layout_hint(tensor, place, size) or (
         f"change what comes before it to give {size}, or build {entered.name} for {got}"
+        if entered.before and entered.name
+        else f"give the example {size} there, or build {entered.name or 'the model'} for {got}"
     )
     return f"{size} in {which}", f"{got} in {describe(tensor)}", hint
 

@@ -23,6 +23,7 @@ from torchgate.schema.datatypes import Datatype
 from torchgate.schema.target import EXAMPLE_INPUTS, check_readable, nearest
 from torchgate.worker.call import parameters_of, takes_any
 from torchgate.worker.dtypes import DATATYPE, TORCH_DTYPE
+from torchgate.worker.nested import fault_of
 from torchgate.worker.target import Resolved
 from torchgate.worker.trace import frames_of, message_of, place_of
 
@@ -211,19 +212,25 @@ def _tensor(value: Any, name: str, source: str) -> tuple[torch.Tensor, bool]:
     if isinstance(value, (np.ndarray, np.generic)):
         return _from_array(np.asarray(value), name, source)
     if isinstance(value, (bool, int, float, list, tuple)):
-        try:
-            array = np.asarray(value)
-        except ValueError as error:
-            raise ModelLoadError(
-                f"input {name!r} of {source} is ragged: {message_of(error)}",
-                "all rows need the same length",
-            ) from None
-        tensor, _ = _from_array(array, name, source)
+        tensor, _ = _from_array(_array(value, name, source), name, source)
         return tensor, True
     raise ModelLoadError(
         f"input {name!r} of {source} is a {type(value).__name__}; a tensor or an array is needed",
         "leave out what has a default in forward; fix other settings in a small module around the model",
     )
+
+
+def _array(value: Any, name: str, source: str) -> np.ndarray[Any, Any]:
+    failure = ""
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind in "biuf":
+            return array
+    except (ValueError, OverflowError) as error:
+        failure = message_of(error)
+    fault, hint = fault_of(value)
+    what = fault or f"can't be made an array of numbers{f': {failure}' if failure else ''}"
+    raise ModelLoadError(f"input {name!r} of {source} {what}", hint)
 
 
 def _plain(tensor: torch.Tensor, name: str, source: str) -> torch.Tensor:

@@ -60,6 +60,7 @@ def read(call: Call, example: Example, device: torch.device, wait: Callable[[], 
         ModelLoadError: The example fails in ``forward`` however it is read.
     """
     given = {name: tensor.to(device) for name, tensor in example.tensors.items()}
+    readings = [given]
     reading = _read(call, given, wait)
     if reading is None and example.loose:
         # Numbers from JSON have no dtype of their own: integers may be meant as floats.
@@ -68,6 +69,7 @@ def read(call: Call, example: Example, device: torch.device, wait: Callable[[], 
             name: tensor.to(floating) if name in example.loose else tensor
             for name, tensor in given.items()
         }
+        readings.append(floated)
         reading = _read(call, floated, wait)
     if reading is None:
         call.allow_autograd(allowed=True)
@@ -76,7 +78,7 @@ def read(call: Call, example: Example, device: torch.device, wait: Callable[[], 
             note = "forward uses autograd, so it runs without inference_mode"
             return dataclasses.replace(reading, notes=(note,))
         call.allow_autograd(allowed=False)
-        raise example_failed(call, given, example.source)
+        raise example_failed(call, readings, example.source)
     return reading
 
 

@@ -85,6 +85,60 @@ def test_forms_that_can_not_be_used(tmp_path, example, words):
     assert words in caught.value.what
 
 
+@pytest.mark.parametrize(
+    ("content", "what", "hint"),
+    [
+        (
+            "[[1, 2, 3], [4, 5]]",
+            "is ragged: a list of 2 at [1], expected a list of 3 as at [0]",
+            "pad",
+        ),
+        ("[[1, 2, 3], 4]", "is ragged: 4 at [1], expected a list of 3 as at [0]", "same length"),
+        (
+            "[1, [2], 3]",
+            "is ragged: a list of 1 at [1], expected a number as at [0]",
+            "same length",
+        ),
+        ("[[1, 2, 3], [4, 5, []]]", "a list of 0 at [1, 2], expected a number", "same length"),
+        ("[[1, 2, 3], [4, 5, null]]", "has null at [1, 2], expected a number", "leave no gaps"),
+        ('[[1, "2", 3]]', "has the text '2' at [0, 1], expected a number", "without quotes"),
+        ('[[1, {"a": 1}, 3]]', "has an object at [0, 1], expected a number", "one list per"),
+        ("[[1, 2, 1%s]]" % ("0" * 30), "has an integer beyond 64 bits at [0, 2]", "1e30"),
+    ],
+)
+def test_lists_that_are_no_array_are_told_by_place(tmp_path, content, what, hint):
+    (tmp_path / "e.json").write_text(f'{{"x": {content}}}')
+    (tmp_path / "given.py").write_text(MODEL)
+    with pytest.raises(ModelLoadError) as caught:
+        loaded(f"{tmp_path}/given.py:Net", example=str(tmp_path / "e.json"))
+    assert what in caught.value.what
+    assert "input 'x' of --example" in caught.value.what
+    assert hint in caught.value.hint
+    for jargon in ("array element", "inhomogeneous", "<U", "object,", "ValueError"):
+        assert jargon not in caught.value.what
+
+
+def test_integers_of_a_wrong_length_are_a_matter_of_length_not_of_dtype(tmp_path):
+    (tmp_path / "e.json").write_text("[[1, 2, 3], [4, 5, 6]]")
+    (tmp_path / "given.py").write_text("import torch\nnet = torch.nn.Linear(4, 2)\n")
+    with pytest.raises(ModelLoadError) as caught:
+        loaded(f"{tmp_path}/given.py:net", example=str(tmp_path / "e.json"))
+    assert "expected 4 in the last dimension, got 3 in FP32 [2, 3]" in caught.value.what
+    assert caught.value.hint == "give the example 4 there, or build the model for 3"
+
+
+def test_token_ids_of_a_wrong_length_are_not_explained_as_floats(tmp_path):
+    (tmp_path / "e.json").write_text("[[1, 2, 3], [4, 5, 6]]")
+    (tmp_path / "given.py").write_text(
+        "import torch\n"
+        "net = torch.nn.Sequential(torch.nn.Embedding(10, 2), torch.nn.Flatten(), torch.nn.Linear(8, 2))\n"
+    )
+    with pytest.raises(ModelLoadError) as caught:
+        loaded(f"{tmp_path}/given.py:net", example=str(tmp_path / "e.json"))
+    assert "INT64 [2, 3]) fails in 2" in caught.value.what
+    assert "expected 8 in the last dimension, got 6" in caught.value.what
+
+
 def test_the_nearest_parameter_is_named(tmp_path):
     with pytest.raises(ModelLoadError) as caught:
         with_example(tmp_path, "example_inputs = {'scal': torch.ones(2)}")
