@@ -16,6 +16,8 @@ from torchgate.observe.metrics import PHASES
 from torchgate.schema.config import ModelConfig
 from torchgate.supervisor.exposition import Sums
 
+_PARTS = {"compute_input": "input", "compute_infer": "execute", "compute_output": "output"}
+
 
 def statistics_json(models: Sequence[ModelConfig], sums: Sums) -> str:
     """Return ``{"model_stats": [...]}`` for these models."""
@@ -73,18 +75,18 @@ def _phase(sums: Sums, model: str, phase: str) -> dict[str, int]:
 
 
 def _batches(sums: Sums, model: str) -> list[dict[str, Any]]:
+    """Return what calls of each size cost.
+
+    A body is decoded before, and an answer written after, whichever call its rows are in: neither belongs to a size.
+    So ``compute_input`` is here the assembling of a call's tensors alone, ``compute_output`` taking them apart.
+    """
     found = []
     for (name, rows), values in sums.get("torchgate_batch_executions_total", {}).items():
         if name != model or not values[0]:
             continue
-        seconds = _value(sums, "torchgate_batch_execute_seconds_total", model, rows)
-        infer = {"count": int(values[0]), "ns": round(seconds * 1e9)}
-        found.append(
-            {
-                "batch_size": int(rows),
-                "compute_input": {"count": 0, "ns": 0},
-                "compute_infer": infer,
-                "compute_output": {"count": 0, "ns": 0},
-            }
-        )
-    return sorted(found, key=lambda entry: int(str(entry["batch_size"])))
+        entry: dict[str, Any] = {"batch_size": int(rows)}
+        for field, part in _PARTS.items():
+            seconds = _value(sums, f"torchgate_batch_{part}_seconds_total", model, rows)
+            entry[field] = {"count": int(values[0]), "ns": round(seconds * 1e9)}
+        found.append(entry)
+    return sorted(found, key=lambda entry: int(entry["batch_size"]))

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from torchgate.observe.counters import CounterBlock, Histogram
 from torchgate.observe.metrics import PHASES, histogram, value
 from torchgate.worker.batching import Execution
 
 _EXACT_ROWS = 256  # larger calls are counted under the next power of two
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _BySize:
+    """Indices of the counters of calls with so many rows."""
+
+    calls: int
+    input: int
+    execute: int
+    output: int
 
 
 class WorkerMetrics:
@@ -28,7 +40,7 @@ class WorkerMetrics:
         phase = {p: histogram(block, "torchgate_phase_seconds", (model, p)) for p in PHASES}
         self.decode: Histogram = phase["decode"]
         self.queue: Histogram = phase["queue"]
-        self.batch: Histogram = phase["batch"]
+        self._batch: Histogram = phase["batch"]
         self.execute: Histogram = phase["execute"]
         self.encode: Histogram = phase["encode"]
         self._batch_rows = histogram(block, "torchgate_batch_rows", (model,))
@@ -44,7 +56,7 @@ class WorkerMetrics:
         self.out_of_memory = value(block, "torchgate_out_of_memory_total", (model,))
         self.ceiling_rows = value(block, "torchgate_batch_ceiling_rows", (model, replica))
         self.lost_lines = value(block, "torchgate_lost_log_lines_total", (model,))
-        self._by_rows: dict[int, tuple[int, int]] = {}
+        self._by_rows: dict[int, _BySize] = {}
         self._nonfinite: dict[str, int] = {}
 
     def called(self, call: Execution) -> None:
@@ -53,9 +65,23 @@ class WorkerMetrics:
         values[self._executions] += 1
         values[self._rows] += call.rows
         self._batch_rows.observe(call.rows)
-        count, seconds = self._by_rows.get(call.rows) or self._register_rows(call.rows)
-        values[count] += 1
-        values[seconds] += call.us * 1e-6
+        size = self._by_rows.get(call.rows) or self._register_rows(call.rows)
+        values[size.calls] += 1
+        values[size.execute] += call.us * 1e-6
+
+    def batched(self, rows: int, requests: int, input_s: float, output_s: float) -> None:
+        """Count what a call cost around the model.
+
+        Args:
+            rows: Rows in it.
+            requests: Requests in it.
+            input_s: Seconds to assemble its inputs.
+            output_s: Seconds to take its outputs apart.
+        """
+        size = self._by_rows.get(rows) or self._register_rows(rows)
+        self.values[size.input] += input_s
+        self.values[size.output] += output_s
+        self._batch.observe(input_s + output_s, requests)
 
     def nonfinite(self, output: str, answers: int) -> None:
         """Count answers with a NaN or Inf in ``output``."""
@@ -69,12 +95,14 @@ class WorkerMetrics:
         """Add to a counter by its index, one of this object's attributes."""
         self.values[index] += amount
 
-    def _register_rows(self, rows: int) -> tuple[int, int]:
+    def _register_rows(self, rows: int) -> _BySize:
         shown = rows if rows <= _EXACT_ROWS else 1 << (rows - 1).bit_length()
         labels = (self._model, str(shown))
-        pair = (
-            value(self._block, "torchgate_batch_executions_total", labels),
-            value(self._block, "torchgate_batch_execute_seconds_total", labels),
+        block = self._block
+        size = self._by_rows[rows] = _BySize(
+            calls=value(block, "torchgate_batch_executions_total", labels),
+            input=value(block, "torchgate_batch_input_seconds_total", labels),
+            execute=value(block, "torchgate_batch_execute_seconds_total", labels),
+            output=value(block, "torchgate_batch_output_seconds_total", labels),
         )
-        self._by_rows[rows] = pair
-        return pair
+        return size

@@ -159,12 +159,15 @@ class Runner:
         outputs = self._call(arrays, ids, rows, batch, lane)
         called_ns = time.monotonic_ns()
         self._take_apart(group, outputs, rows)
+        taken_ns = time.monotonic_ns()
         execute_us = (called_ns - assembled_ns) // NS_PER_US
         for request in group:
             request.compute_us = execute_us
-        batch_s = (assembled_ns - began_ns + time.monotonic_ns() - called_ns) * 1e-9
-        self._metrics.batch.observe(batch_s, len(group))
-        self._metrics.execute.observe(execute_us * 1e-6, len(group))
+        metrics = self._metrics
+        metrics.batched(
+            rows, len(group), (assembled_ns - began_ns) * 1e-9, (taken_ns - called_ns) * 1e-9
+        )
+        metrics.execute.observe(execute_us * 1e-6, len(group))
 
     def _call(
         self, arrays: Arrays, ids: list[int], rows: int, batch: Batch, lane: int

@@ -108,6 +108,8 @@ def test_statistics_split_the_time_of_a_prediction(blocks):
     add(worker, "torchgate_executions_total", ("net",), 1)
     add(worker, "torchgate_batch_executions_total", ("net", "6"), 1)
     add(worker, "torchgate_batch_execute_seconds_total", ("net", "6"), 0.002)
+    add(worker, "torchgate_batch_input_seconds_total", ("net", "6"), 0.0003)
+    add(worker, "torchgate_batch_output_seconds_total", ("net", "6"), 0.0002)
     text = statistics_json([ModelConfig(name="net", target="m:net")], add_up(samples(blocks), 0))
     (stats,) = json.loads(text)["model_stats"]
     assert (stats["name"], stats["version"], stats["last_inference"]) == ("net", "1", 1000500)
@@ -118,3 +120,5 @@ def test_statistics_split_the_time_of_a_prediction(blocks):
     assert inference["compute_infer"] == inference["execute"] == {"count": 1, "ns": 2_000_000}
     assert stats["batch_stats"][0]["batch_size"] == 6
     assert stats["batch_stats"][0]["compute_infer"] == {"count": 1, "ns": 2_000_000}
+    assert stats["batch_stats"][0]["compute_input"] == {"count": 1, "ns": 300_000}
+    assert stats["batch_stats"][0]["compute_output"] == {"count": 1, "ns": 200_000}

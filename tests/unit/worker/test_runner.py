@@ -119,6 +119,25 @@ def test_rows_are_put_together_and_taken_apart(bench: Bench) -> None:
     assert all(r.compute_us >= 0 and r.error is None for r in requests)
 
 
+def test_what_a_call_costs_is_counted_under_its_size(bench: Bench) -> None:
+    """Assembling, executing and taking apart, all under the number of rows of the call; once a call."""
+    bench.run(double, [1, 2], [3], [4, 5, 6])
+    bench.run(double, [1], [2])
+    found = {(s.name, s.labels): s.values for s in CounterBlock(bench.block_fd).samples()}
+    for rows in ("6", "2"):
+        assert found["torchgate_batch_executions_total", ("m", rows)] == (1.0,)
+        for part in ("input", "execute", "output"):
+            (seconds,) = found[f"torchgate_batch_{part}_seconds_total", ("m", rows)]
+            assert 0 < seconds < 60, part
+    batch = found["torchgate_phase_seconds", ("m", "batch")]
+    around = [
+        found[f"torchgate_batch_{part}_seconds_total", ("m", rows)][0] * requests
+        for part in ("input", "output")
+        for rows, requests in (("6", 3), ("2", 2))
+    ]
+    assert batch[-1] == pytest.approx(sum(around))
+
+
 def test_only_the_culprit_gets_the_error(bench: Bench) -> None:
     """Seven neighbours are answered; the number of calls is logarithmic."""
 
