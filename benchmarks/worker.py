@@ -21,7 +21,8 @@ from pathlib import Path
 import msgspec
 
 from tests.process.worker_driver import JSON, GatewayEnd, WorkerProcess
-from torchgate.wire.frames import FrameReader, FrameType, pack_header
+from torchgate.wire.frames import FrameType, pack_header
+from torchgate.wire.reader import FrameReader
 
 ROOT = Path(__file__).parents[1]
 _TICK = os.sysconf("SC_CLK_TCK")

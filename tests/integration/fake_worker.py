@@ -26,12 +26,12 @@ from torchgate.wire.frames import (
     READY,
     SHARED,
     Frame,
-    FrameReader,
     FrameType,
     ResultMeta,
     StatusMeta,
     pack_header,
 )
+from torchgate.wire.reader import FrameReader
 
 OK = msgspec.msgpack.encode(ResultMeta(200, "application/json"))
 STATUS = msgspec.msgpack.encode(StatusMeta(0, 0, 0))

@@ -27,12 +27,12 @@ from torchgate.schema.messages import (
 from torchgate.wire.frames import (
     SHARED,
     Frame,
-    FrameReader,
     FrameType,
     InferMeta,
     ResultMeta,
     pack_header,
 )
+from torchgate.wire.reader import FrameReader
 
 START_S = 50.0
 ANSWER_S = 20.0

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from torchgate.gateway.listener import Listener
 
 
-class Connection(Receiver, asyncio.Protocol):
-    """One client connection.
+class Connection(Receiver):
+    """One client connection: an `asyncio.Protocol` by its methods, which is all that loops look at.
+
+    It does not inherit it, since classes that mypyc compiles can't have interpreted bases.
 
     Args:
         listener: Where it was accepted.

@@ -8,7 +8,9 @@ descriptors, which would leave it without an answer and the loop spinning.
 
 from __future__ import annotations
 
+import asyncio
 import resource
+from typing import cast
 
 from torchgate.clock import NS_PER_S
 from torchgate.gateway.connection import Connection
@@ -74,9 +76,9 @@ class Listener:
         self.most_refusals = MAX_REFUSALS
         self.refusals = 0  # connections among them that are being told 503
 
-    def new_connection(self) -> Connection:
+    def new_connection(self) -> asyncio.Protocol:
         """Return the protocol of a connection that was just accepted."""
-        return Connection(self)
+        return cast("asyncio.Protocol", Connection(self))  # by its methods: see `Connection`
 
     def opened(self, connection: Connection) -> bool:
         """Take note of a connection; False when it must be refused."""

@@ -21,7 +21,8 @@ from typing import Protocol
 from torchgate.errors import ProtocolError
 from torchgate.inference.prediction import Prediction
 from torchgate.link.arena import THRESHOLD_BYTES, ArenaWriter
-from torchgate.wire.frames import HEADER, SHARED, Frame, FrameReader, FrameType
+from torchgate.wire.frames import HEADER, SHARED, Frame, FrameType
+from torchgate.wire.reader import FrameReader
 
 RECEIVE_BYTES = 256 * 1024
 _OFFSET = struct.Struct("<Q")

@@ -198,8 +198,8 @@ class LineWriter:
         self._checked_s = 0.0
         self._failing = False
         self.written = 0  # lines done with; read by the loop, written by the thread
-        self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)
-        self._thread.start()
+        self._writing_thread = threading.Thread(target=self._run, name="access-log", daemon=True)
+        self._writing_thread.start()
 
     def hand_over(self, lines: list[bytes]) -> None:
         """Take whole lines to write; the caller bounds how many wait."""
@@ -208,7 +208,7 @@ class LineWriter:
     def close(self, timeout_s: float) -> None:
         """Write what was handed over, for at most ``timeout_s``, and end the thread."""
         self._queue.put(None)
-        self._thread.join(timeout_s)
+        self._writing_thread.join(timeout_s)
         self._closing.set()  # gives up a write that keeps failing
 
     def _run(self) -> None:

@@ -4,5 +4,5 @@ Read in this order:
 
 - `http1`: requests of one connection, heads and bodies.
 - `head`: one request's head, with every strict rule.
-- `frames`: gateway <-> worker.
+- `frames`, `reader`: gateway <-> worker; bytes to frames.
 """

@@ -28,11 +28,8 @@ import struct
 
 import msgspec
 
-from torchgate.errors import Cause, ProtocolError
-
 HEADER = struct.Struct("<BBHIQQQ")
 HEADER_SIZE = HEADER.size  # 32
-_unpack = HEADER.unpack_from
 MAX_ID_BYTES = 128  # a request id from a client longer than this is replaced by one of ours
 MAX_META_BYTES = 16 * 1024
 MAX_BODY_BYTES = 1 << 40  # a corrupt length, not a policy; the policy is Limits.body_bytes
@@ -147,57 +144,3 @@ def pack_header(
 ) -> bytes:
     """Return the 32 header bytes of a frame; the caller sends id, metadata and body after them."""
     return HEADER.pack(type_, flags, id_length, meta_length, body_length, id_, clock)
-
-
-class FrameReader:
-    """Cuts a byte stream into frames, whatever pieces it arrives in.
-
-    Feed bytes with `feed`; complete frames come back in order. After a `ProtocolError` the reader is of no
-    further use and the link must be closed.
-    """
-
-    __slots__ = ("_buffer", "_need")
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-        self._need = HEADER_SIZE
-
-    def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
-        """Take more bytes and return the frames they complete.
-
-        Raises:
-            ProtocolError: The header is not one of ours, or a length is beyond its bound.
-        """
-        buffer = self._buffer
-        if buffer:
-            buffer += data
-            if len(buffer) < self._need:
-                return []
-            data = bytes(buffer)
-            buffer.clear()
-        elif type(data) is not bytes:
-            data = bytes(data)  # slices of bytes cost a third of those of a view
-        frames: list[Frame] = []
-        at = 0
-        size = len(data)
-        need = HEADER_SIZE
-        while size - at >= HEADER_SIZE:
-            kind, flags, n_id, n_meta, n_body, id_, clock = _unpack(data, at)
-            if n_id > MAX_ID_BYTES or n_meta > MAX_META_BYTES or n_body > MAX_BODY_BYTES:
-                raise ProtocolError(
-                    Cause.WORKER_PROTOCOL, f"frame lengths {n_id}/{n_meta}/{n_body} are absurd"
-                )
-            id_at = at + HEADER_SIZE
-            meta_at = id_at + n_id
-            body_at = meta_at + n_meta
-            end = body_at + (8 if flags & SHARED else n_body)
-            if end > size:
-                need = end - at
-                break
-            request_id, meta, body = data[id_at:meta_at], data[meta_at:body_at], data[body_at:end]
-            frames.append(Frame(kind, flags, id_, clock, request_id, meta, body, n_body))
-            at = end
-        self._need = need
-        if at < size:
-            buffer += memoryview(data)[at:]
-        return frames

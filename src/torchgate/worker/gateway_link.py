@@ -12,7 +12,8 @@ import socket
 
 from torchgate.link.arena import ArenaReader
 from torchgate.link.control import LinkClosed
-from torchgate.wire.frames import HEADER, HEADER_SIZE, Frame, FrameReader, FrameType
+from torchgate.wire.frames import HEADER, HEADER_SIZE, Frame, FrameType
+from torchgate.wire.reader import FrameReader
 from torchgate.worker.request import Request
 
 _READ_ROUNDS = 4  # reads per turn from one link, so that no gateway starves another

@@ -42,9 +42,9 @@ class LatencyTable:
         "_capped_calls",
         "_count",
         "_floor_us",
-        "_inline",
         "_inline_ban",
         "_inline_us",
+        "_is_inline",
         "_least_slow_us",
         "_rows",
         "_slow",
@@ -66,7 +66,7 @@ class LatencyTable:
         self._least_slow_us = [0.0] * _BUCKETS  # the least of those
         self._cap = 1
         self._capped_calls = 0
-        self._inline = False
+        self._is_inline = False
         self._inline_ban = 0
         self.ceiling = 0  # most rows after an out-of-memory; 0 when there was none
         self.max_us = 0.0  # slowest average of any size
@@ -95,7 +95,7 @@ class LatencyTable:
             else:
                 self._record_slow(index, us, weight * (clip_us - self._us[index]))
         if us > _INLINE_BAN_US:
-            self._inline, self._inline_ban = False, _INLINE_BAN_CALLS
+            self._is_inline, self._inline_ban = False, _INLINE_BAN_CALLS
         self.last_ns = now_ns
         if count <= _JUDGE_EVERY or not count % _JUDGE_EVERY:
             self._judge()
@@ -142,8 +142,8 @@ class LatencyTable:
         if self._inline_ban:
             self._inline_ban -= 1
             return False
-        self._inline = floor_us < (_INLINE_LEAVE_US if self._inline else self._inline_us)
-        return self._inline
+        self._is_inline = floor_us < (_INLINE_LEAVE_US if self._is_inline else self._inline_us)
+        return self._is_inline
 
     def _record_slow(self, index: int, us: float, step_us: float) -> None:
         slow = self._slow[index] = self._slow[index] + 1

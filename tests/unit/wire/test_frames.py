@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from torchgate.errors import ProtocolError
 from torchgate.wire import frames
+from torchgate.wire.reader import FrameReader
 
 
 def _bytes_of(frame: frames.Frame) -> bytes:
@@ -48,13 +49,13 @@ def test_any_cut_of_the_stream_gives_the_same_frames(
     """All at once, byte by byte, or cut anywhere: the frames are equal and complete."""
     stream = b"".join(_bytes_of(frame) for frame in sent)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
-    reader = frames.FrameReader()
+    reader = FrameReader()
     got: list[frames.Frame] = []
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         got += reader.feed(stream[start:end])
     assert got == sent
 
-    one = frames.FrameReader()
+    one = FrameReader()
     assert [f for byte in stream for f in one.feed(bytes([byte]))] == sent
 
 
@@ -63,7 +64,7 @@ def test_the_body_of_a_shared_frame_is_its_offset() -> None:
     head = frames.pack_header(frames.FrameType.INFER, frames.SHARED, 1, 1, 600_000, 7, 9)
     offset = (65536).to_bytes(8, "little")
     after = frames.pack_header(frames.FrameType.PING, 0, 0, 0, 0, 0, 0)
-    first, second = frames.FrameReader().feed(head + b"r" + b"m" + offset + after)
+    first, second = FrameReader().feed(head + b"r" + b"m" + offset + after)
     assert first.body == offset
     assert first.body_length == 600_000
     assert second.type == frames.FrameType.PING
@@ -78,4 +79,4 @@ def test_absurd_lengths_are_refused_before_anything_is_kept(
 ) -> None:
     """A corrupt header ends the link instead of making the reader wait for terabytes."""
     with pytest.raises(ProtocolError):
-        frames.FrameReader().feed(frames.pack_header(1, 0, n_id, n_meta, n_body, 0, 0))
+        FrameReader().feed(frames.pack_header(1, 0, n_id, n_meta, n_body, 0, 0))

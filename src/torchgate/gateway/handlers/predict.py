@@ -37,16 +37,21 @@ _encode_meta = msgspec.msgpack.Encoder().encode
 _HeadKey = tuple[bytes, bytes, bytes, bytes]
 
 
-class _Meta(msgspec.Struct, frozen=True, gc=False):
+class _Meta:
     """What a combination of headers says.
 
     Attributes:
         encoded: `InferMeta` for the worker.
         least_bytes: Fewest bytes a body may have that goes with them.
+
+    No struct, since mypyc compiles none (docs/how-to/compile.md).
     """
 
-    encoded: bytes
-    least_bytes: int
+    __slots__ = ("encoded", "least_bytes")
+
+    def __init__(self, encoded: bytes, least_bytes: int) -> None:
+        self.encoded = encoded
+        self.least_bytes = least_bytes
 
 
 class _HttpPrediction(Prediction):
@@ -219,9 +224,12 @@ def _respond_error(exchange: Exchange, error: RequestError, protocol: Protocol) 
     exchange.respond(status, content_type, body, headers, error.cause)
 
 
-class _ResultHead(msgspec.Struct, frozen=True):
-    content_type: bytes
-    headers: tuple[tuple[bytes, bytes], ...]
+class _ResultHead:
+    __slots__ = ("content_type", "headers")
+
+    def __init__(self, content_type: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+        self.content_type = content_type
+        self.headers = headers
 
 
 _heads: dict[int, tuple[ResultMeta, _ResultHead]] = {}

@@ -3,7 +3,7 @@
 Reading order:
 
 - `codec`: one `Codec` per model; chooses by protocol and media type.
-- `decoded`: what a request is once read.
+- `decoded`, `wish`: what a request is once read; an output it asks for.
 - `inflate`: compressed bodies.
 - `plain`, `answer`: plain JSON, in and out.
 - `npy`: numpy's file format, in and out.

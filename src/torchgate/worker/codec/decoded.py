@@ -5,9 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-import msgspec
-
 from torchgate.worker.codec.ports import Array
+from torchgate.worker.codec.wish import OutputWish
 
 
 class AnswerForm(enum.IntEnum):
@@ -17,18 +16,6 @@ class AnswerForm(enum.IntEnum):
     OIP = 1
     NPY = 2
     USER = 3  # by the model's own ``encode``
-
-
-class OutputWish(msgspec.Struct, frozen=True, gc=False):
-    """One output an Open Inference Protocol client asked for.
-
-    Attributes:
-        name: Its name.
-        binary: Whether its data goes after the JSON, as bytes.
-    """
-
-    name: str
-    binary: bool
 
 
 class Decoded:

@@ -12,8 +12,9 @@ from torchgate.schema.datatypes import Datatype
 from torchgate.schema.signature import Signature
 from torchgate.worker.codec.answer import json_data
 from torchgate.worker.codec.bytes_tensor import pack_bytes
-from torchgate.worker.codec.decoded import Decoded, OutputWish
+from torchgate.worker.codec.decoded import Decoded
 from torchgate.worker.codec.ports import DTYPE, Array
+from torchgate.worker.codec.wish import OutputWish
 
 Piece = bytes | memoryview
 

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from torchgate.errors import Cause, RequestError
-from torchgate.worker.codec.decoded import Decoded, OutputWish
+from torchgate.worker.codec.decoded import Decoded
 from torchgate.worker.codec.jsontext import json_error, read_json
+from torchgate.worker.codec.wish import OutputWish
 
 Parameters = dict[str, Any]
 
