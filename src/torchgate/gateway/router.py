@@ -21,7 +21,7 @@ class Route:
 
     Args:
         path: The path, normalised; for a prefix route, the prefix.
-        handlers: Method -> handler. HEAD is answered by the handler of GET when absent; OPTIONS by the gateway.
+        handlers: Method -> handler. When absent, HEAD is answered by the handler of GET, and OPTIONS by the gateway.
         model: Model label for log and metrics, or empty.
         oip: Errors on this route have the form of the Open Inference Protocol.
         params: Immutable data for the handler, such as the model's view.
@@ -46,7 +46,7 @@ class Route:
         self.model = model
         self.oip = oip
         self.params = params
-        self.allow = b", ".join([*sorted(methods), b"OPTIONS"])
+        self.allow = b", ".join([*sorted(methods.keys() - {b"OPTIONS"}), b"OPTIONS"])
 
 
 class Router:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from torchgate.gateway.handlers import health
 from torchgate.gateway.handlers.docs import DocsHandler, redirect_to_docs
 from torchgate.gateway.handlers.metrics import TEXT_TYPE, TextHandler
-from torchgate.gateway.handlers.models import ModelsHandler, UnknownModelHandler
+from torchgate.gateway.handlers.models import ANY_METHOD, ModelsHandler, UnknownModelHandler
 from torchgate.gateway.handlers.oip import oip_routes
 from torchgate.gateway.handlers.openapi import OpenApiHandler
 from torchgate.gateway.handlers.predict import PredictHandler
@@ -27,8 +27,6 @@ from torchgate.gateway.snapshot import GatewayContext
 from torchgate.schema.config import ListenerConfig
 from torchgate.wire.frames import Protocol
 
-_ANY = (b"GET", b"POST", b"PUT", b"PATCH", b"DELETE")
-
 
 def routes(context: GatewayContext, listener: ListenerConfig) -> Router:
     """Return the routes of ``context.snapshot`` on ``listener``."""
@@ -36,7 +34,7 @@ def routes(context: GatewayContext, listener: ListenerConfig) -> Router:
     exact = [*_service_routes(context, listener), *_plain_routes(context, listener), *exact]
     versions = {name: view.config.version for name, view in context.snapshot.models.items()}
     unknown = UnknownModelHandler("/models/", versions)
-    prefixes = [Route("/models/", dict.fromkeys(_ANY, unknown)), *prefixes]
+    prefixes = [Route("/models/", dict.fromkeys(ANY_METHOD, unknown)), *prefixes]
     return Router(exact, prefixes)
 
 

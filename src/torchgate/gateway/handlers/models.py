@@ -106,6 +106,10 @@ class ModelsHandler:
         )
 
 
+ANY_METHOD = (b"GET", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS")
+"""Methods of what is not served: a preflight is told as well, or a page would learn of it one request later."""
+
+
 class UnknownModelHandler:
     """Answers every path below ``/models/`` or ``/v2/models/`` that is not a route.
 

@@ -13,7 +13,7 @@ import msgspec
 from torchgate.errors import Cause, RequestError
 from torchgate.gateway.exchange import Exchange, Handler
 from torchgate.gateway.handlers.metrics import TextHandler
-from torchgate.gateway.handlers.models import UnknownModelHandler
+from torchgate.gateway.handlers.models import ANY_METHOD, UnknownModelHandler
 from torchgate.gateway.handlers.predict import PredictHandler
 from torchgate.gateway.router import Route
 from torchgate.gateway.snapshot import GatewayContext, ModelView
@@ -155,8 +155,7 @@ def oip_routes(
     exact.append(_get("/v2/models/stats", TextHandler(context, "statistics", JSON_TYPE)))
     versions = {name: view.config.version for name, view in views.items()}
     unknown = UnknownModelHandler(_PREFIX, versions)
-    methods = (b"GET", b"POST", b"PUT", b"PATCH", b"DELETE")
-    return exact, [Route(_PREFIX, dict.fromkeys(methods, unknown), oip=True)]
+    return exact, [Route(_PREFIX, dict.fromkeys(ANY_METHOD, unknown), oip=True)]
 
 
 def _model_routes(

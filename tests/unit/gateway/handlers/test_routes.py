@@ -63,7 +63,7 @@ def test_a_model_that_still_loads_has_no_metadata_yet() -> None:
         ("/models/net/predict", "not-found"),
     ],
 )
-@pytest.mark.parametrize("method", [b"GET", b"POST", b"DELETE"])
+@pytest.mark.parametrize("method", [b"GET", b"POST", b"DELETE", b"OPTIONS"])
 def test_what_is_not_served_is_404_and_says_which_part(
     path: str, cause: str, method: bytes
 ) -> None:
@@ -71,6 +71,20 @@ def test_what_is_not_served_is_404_and_says_which_part(
         asked, sink = get(made, path, method)
         assert (asked.status, asked.cause) == (404, cause)
         assert ("error" in sink.json()) == path.startswith("/v2")
+
+
+def test_a_preflight_for_an_unknown_model_is_404_too() -> None:
+    headers = {"origin": "http://a.example", "access-control-request-method": "POST"}
+    with context() as made:
+        for path in ("/models/nope", "/v2/models/nope/infer"):
+            route = routes(made, ListenerConfig()).find(path)
+            assert route is not None
+            asked, _ = exchange(path, b"OPTIONS", headers=headers)
+            route.handlers[b"OPTIONS"](asked)
+            assert (asked.status, asked.cause) == (404, "unknown-model")
+            assert route.allow.count(b"OPTIONS") == 1
+        # What is served is left to the gateway, which knows the origins.
+        assert b"OPTIONS" not in routes(made, ListenerConfig()).find("/models/net").handlers
 
 
 def test_an_unknown_model_is_answered_with_the_nearest_name() -> None:
