@@ -82,6 +82,25 @@ def test_a_request_reaches_the_worker_byte_for_byte_and_its_answer_comes_back() 
     run(main)
 
 
+def test_the_worker_gets_the_first_of_many_requests_before_the_turn_of_the_loop_ends() -> None:
+    async def main() -> None:
+        service = make_service()
+        worker = FakeWorker(service)
+        await until(lambda: service.is_ready("m"))
+        asked = [Asked(service, [b"%d" % i]) for i in range(20)]
+        worker._readable()  # no other callback has run since
+        early = len(worker.infers)
+        assert 0 < early < 20
+        await until(lambda: len(worker.infers) == 20)
+        for frame in worker.infers:
+            worker.answer(frame, frame.body)
+        await until(lambda: all(one.answers for one in asked))
+        assert [one.body for one in asked] == [b"%d" % i for i in range(20)]
+        service.close()
+
+    run(main)
+
+
 @pytest.mark.parametrize("piece", [1, 7, 1000])
 def test_answers_may_arrive_in_any_pieces(piece: int) -> None:
     async def main() -> None:

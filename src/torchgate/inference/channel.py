@@ -1,6 +1,7 @@
 """Frames on the socket between this gateway and one worker.
 
-A thin shell: it packs frames, gathers them per loop turn into one write, reads what has come and cuts it into frames.
+A thin shell: it packs frames, gathers those of a loop turn (but not too many, so that both processes work at the same
+time) into one write, reads what has come and cuts it into frames.
 It decides nothing. It stands directly on the loop's readiness callbacks rather than on a transport: a link is
 attached in one synchronous step, and what a dead worker still wrote can be read at once when the supervisor
 reports its death before the loop has seen the socket (`drain`).
@@ -30,6 +31,8 @@ _INFER = int(FrameType.INFER)
 _CANCEL = int(FrameType.CANCEL)
 _PING = int(FrameType.PING)
 _pack = HEADER.pack
+# So many requests leave before the turn of the loop ends: the worker decodes them while we read more.
+_HAND_OVER_FRAMES = 8
 _receive_buffer = memoryview(bytearray(RECEIVE_BYTES))  # shared: a read is cut up before the next
 
 
@@ -66,6 +69,8 @@ class Channel:
         self._loop = loop
         self._reader = FrameReader()
         self._out: list[bytes] = []
+        self._gathered = 0  # INFER frames in `_out`
+        self._is_due = False  # `_turn_ends` will be called
         self._has_large = False
         self._rest: collections.deque[bytes | memoryview] = collections.deque()
         self._is_open = False
@@ -88,10 +93,11 @@ class Channel:
         return not self._rest
 
     def infer(self, prediction: Prediction, flags: int) -> None:
-        """Send an INFER frame at the end of this loop turn."""
+        """Send an INFER frame at the end of this loop turn at the latest."""
         out = self._out
-        if not out and not self._rest:
-            self._loop.call_soon(self._flush)
+        if not self._is_due and not self._rest:
+            self._is_due = True
+            self._loop.call_soon(self._turn_ends)
         request_id, meta, size = prediction.request_id, prediction.meta, prediction.size
         if size >= THRESHOLD_BYTES:
             offset = self._arena.put(prediction.chunks, size)
@@ -112,6 +118,9 @@ class Channel:
             out.append(_OFFSET.pack(prediction.offset))
         else:
             out += prediction.chunks
+        self._gathered += 1
+        if self._gathered >= _HAND_OVER_FRAMES and not self._rest:
+            self._flush()
 
     def cancel(self, id_: int) -> None:
         """Send a CANCEL frame at the end of this loop turn."""
@@ -146,15 +155,21 @@ class Channel:
         self._rest.clear()
 
     def _send(self, header: bytes) -> None:
-        if not self._out and not self._rest:
-            self._loop.call_soon(self._flush)
+        if not self._is_due and not self._rest:
+            self._is_due = True
+            self._loop.call_soon(self._turn_ends)
         self._out.append(header)
+
+    def _turn_ends(self) -> None:
+        self._is_due = False
+        self._flush()
 
     def _flush(self) -> None:
         out = self._out
         if not out or not self._is_open:
             return
         self._out = []
+        self._gathered = 0
         if self._has_large:
             # Joining would double a body that is large already.
             self._has_large = False

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchgate.clock import NS_PER_MS, NS_PER_S, NS_PER_US
 from torchgate.errors import Cause, RequestError
@@ -40,8 +40,7 @@ _CEILING_RAISE_NS = (
 )  # after so long without out-of-memory twice as many rows are tried
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(NamedTuple):
     """One finished call of the model.
 
     Attributes:

@@ -1,6 +1,7 @@
 """The worker's end of one gateway's frame socket: reads frames, keeps and sends answers. A thin shell.
 
-Answers are collected during a loop turn and leave with one system call. What the socket does not
+Answers are collected during a loop turn and leave with one system call, or with a few when there are
+many: the gateway sends the first of a batch on while the last are being written. What the socket does not
 take is kept; a gateway that does not read its answers is not read from either, until it has taken
 most of them.
 """
@@ -20,6 +21,7 @@ _READ_ROUNDS = 4  # reads per turn from one link, so that no gateway starves ano
 _JOIN_BYTES = 256 * 1024  # up to here one copy and one send is cheaper than a vector of many pieces
 _COPY_BYTES = 16 * 1024  # a body up to here is copied behind its header
 _MAX_PIECES = 512  # per sendmsg; IOV_MAX is 1024
+_HAND_OVER_FRAMES = 8  # so many answers leave before the turn ends
 _STOP_READING_BYTES = 8 * 1024 * 1024
 _READ_AGAIN_BYTES = 2 * 1024 * 1024
 _pack = HEADER.pack
@@ -41,6 +43,7 @@ class GatewayLink:
         self._sock = sock
         self._reader = FrameReader()
         self._out: collections.deque[bytes | memoryview] = collections.deque()
+        self._gathered = 0  # frames since something was sent
         self.arena = arena
         self.gateway = gateway
         self.requests: dict[int, Request] = {}
@@ -89,7 +92,7 @@ class GatewayLink:
         pieces: list[bytes | memoryview],
         flags: int = 0,
     ) -> None:
-        """Keep a frame for the next `flush`."""
+        """Keep a frame for the next `flush`, or send it with those before it when they have become many."""
         if len(pieces) == 1:
             body = pieces[0]
         elif len(pieces) == 2 and len(pieces[0]) + len(pieces[1]) <= _COPY_BYTES:
@@ -101,6 +104,9 @@ class GatewayLink:
             data = _pack(type_, flags, 0, len(meta), len(body), id_, clock) + meta + body
             self._out.append(data)
             self.out_bytes += len(data)
+            self._gathered += 1
+            if self._gathered >= _HAND_OVER_FRAMES and not self.blocked:
+                self._hand_over()
             return
         size = sum([memoryview(piece).nbytes for piece in pieces])
         self._out.append(_pack(type_, flags, 0, len(meta), size, id_, clock) + meta)
@@ -139,8 +145,15 @@ class GatewayLink:
         self._out.clear()
         self.out_bytes = 0
 
+    def _hand_over(self) -> None:
+        try:
+            self.out_bytes -= self._send()
+        except OSError:  # full or gone: `flush` meets it again and deals with it
+            self._gathered = 0
+
     def _send(self) -> int:
         out = self._out
+        self._gathered = 0
         if self.out_bytes <= _JOIN_BYTES:
             data = b"".join(out) if len(out) > 1 else out[0]
             sent = self._sock.send(data)

@@ -46,6 +46,8 @@ _ORPHAN_NS = 5 * NS_PER_S  # control link gone: finish what was accepted, at mos
 _SIGTERM_NS = 30 * NS_PER_S
 _LINGER_NS = 50 * NS_PER_MS  # a draining worker without work waits so long for frames on their way
 _READ_BYTES = 256 * 1024
+# Frames that came while others were decoded join their batch; bounded, so that no link starves another.
+_FOLLOW_ROUNDS = 4
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 
@@ -256,8 +258,10 @@ class IoLoop:
 
     def _read(self, link: GatewayLink) -> None:
         try:
-            if not link.paused:
+            for _ in range(0 if link.paused else _FOLLOW_ROUNDS):
                 frames = link.read(self._buffer)
+                if not frames:
+                    break
                 self._busy_ns = time.monotonic_ns()
                 self._need_serving().received(link, frames)
         except LinkClosed:
