@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import random
+import re
 import threading
 
 import pytest
@@ -9,8 +11,12 @@ import zstandard
 
 from tests.integration.gateway_stage import Stage, read_answer, wait_for
 from torchgate.gateway import compress
+from torchgate.gateway.handlers.docs import DocsHandler
+from torchgate.gateway.handlers.openapi import OpenApiHandler
 from torchgate.gateway.pages import page_route
-from torchgate.schema.config import CorsConfig, Page
+from torchgate.gateway.snapshot import Snapshot
+from torchgate.gateway.stored import ENCODED_BYTES, StoredBody
+from torchgate.schema.config import CorsConfig, ListenerConfig, Page
 
 HOST = b"Host: x\r\n"
 TEXT = json.dumps([{"number": n, "square": n * n} for n in range(2000)]).encode()
@@ -170,6 +176,71 @@ def test_pages_come_from_memory_with_etag_304_and_a_policy_for_their_own_script(
         assert (again.status, again.body) == (304, b"")
         assert again.fields[b"etag"] == plain.fields[b"etag"]
         assert b"content-length" not in again.fields
+
+
+@pytest.mark.parametrize("path", [b"/docs", b"/openapi.json", b"/page"])
+def test_documents_have_a_strong_tag_for_each_coding_and_are_not_sent_twice(tmp_path, path):
+    """RFC 9110 sections 8.8.3 and 13.1.2."""
+    file = tmp_path / "page.html"
+    file.write_text("<html>" + "x" * 5000)
+    page = page_route(Page(path="/page", file=str(file), content_type="text/html; charset=utf-8"))
+    snapshot = Snapshot(version=1, gateway=0, listeners=(), models={}, started_unix_s=0.0)
+    table = {
+        "/docs": {b"GET": DocsHandler()},
+        "/openapi.json": {b"GET": OpenApiHandler(snapshot, ListenerConfig())},
+        "/page": {b"GET": page.handlers[b"GET"]},
+    }
+    with Stage(tmp_path, table) as stage:
+
+        def ask(*fields, method=b"GET"):
+            request = get(path, *fields).replace(b"GET", method, 1)
+            return read_answer(stage.connect(request), head=method == b"HEAD")
+
+        tags = {}
+        for coding in (b"", b"gzip", b"zstd"):
+            accept = (b"Accept-Encoding: " + coding,) if coding else ()
+            first = ask(*accept)
+            assert first.status == 200
+            assert first.fields.get(b"content-encoding", b"") == coding
+            assert first.fields[b"vary"] == b"accept-encoding"
+            tag = tags[coding] = first.fields[b"etag"]
+            assert re.fullmatch(rb'"[!#-~]+"', tag), "a strong tag"
+            for known in (tag, b"W/" + tag, b'"other", ' + tag, b"*"):
+                again = ask(*accept, b"If-None-Match: " + known)
+                assert (again.status, again.fields[b"etag"]) == (304, tag)
+                assert again.fields[b"vary"] == b"accept-encoding"
+                assert again.fields[b"cache-control"] == first.fields[b"cache-control"]
+                assert b"content-encoding" not in again.fields
+            two_lines = ask(*accept, b'If-None-Match: "a"', b"If-None-Match: " + tag)
+            assert two_lines.status == 304
+            head = ask(*accept, b"If-None-Match: " + tag, method=b"HEAD")
+            assert (head.status, head.fields[b"etag"]) == (304, tag)
+            changed = ask(*accept, b'If-None-Match: "other"')
+            assert (changed.status, changed.body) == (200, first.body)
+        assert len(set(tags.values())) == 3
+        # The tag of another representation is not that of the one that would be sent.
+        assert ask(b"If-None-Match: " + tags[b"gzip"]).status == 200
+
+
+def test_a_large_document_keeps_its_tag_though_it_is_compressed_on_the_way(tmp_path):
+    body = bytes(random.Random(1).choices(b"0123456789", k=ENCODED_BYTES + 1))
+    stored = StoredBody(body, "application/json")
+    with Stage(tmp_path, {"/large": {b"GET": stored.answer}}) as stage:
+        packed = read_answer(stage.connect(get(b"/large", b"Accept-Encoding: gzip")))
+        assert gzip.decompress(packed.body) == body
+        tag = packed.fields[b"etag"]
+        assert tag.startswith(b'W/"')
+        request = get(b"/large", b"Accept-Encoding: gzip", b"If-None-Match: " + tag)
+        again = read_answer(stage.connect(request))
+        assert (again.status, again.fields[b"vary"]) == (304, b"accept-encoding")
+
+
+def test_a_listener_that_does_not_compress_does_not_compress_documents(tmp_path):
+    table = {"/docs": {b"GET": DocsHandler(compress=False)}}
+    with Stage(tmp_path, table, compress=False) as stage:
+        answer = read_answer(stage.connect(get(b"/docs", b"Accept-Encoding: gzip")))
+        assert b"content-encoding" not in answer.fields
+        assert b"vary" not in answer.fields
 
 
 def test_a_log_line_has_every_field_and_no_client_can_break_out_of_it(stage):

@@ -14,7 +14,7 @@ Read in this order:
 - `snapshot`: what is served, immutable; what handlers are given.
 - `handlers`: what answers each path.
 - `middleware`: what every answer passes, whatever its handler.
-- `pages`: files answered from memory.
+- `pages`, `stored`: files answered from memory, with ETag and 304.
 - `respond`, `compress`: heads of answers; compression.
 - `questions`: texts only the supervisor can make.
 - `shared`, `meters`: what connections share; the gateway's metrics.

@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 
 from torchgate.errors import ConfigError
-from torchgate.gateway.compress import MIN_BYTES, choose, encode
 from torchgate.gateway.exchange import Exchange
 from torchgate.gateway.router import Route
+from torchgate.gateway.stored import StoredBody
 from torchgate.schema.config import Page
 
 MAX_PAGE_BYTES = 8 * 1024 * 1024
@@ -24,51 +24,27 @@ class PageHandler:
     Args:
         body: The file's bytes.
         content_type: Its media type.
+        compress: Whether the listener compresses answers.
     """
 
-    def __init__(self, body: bytes, content_type: str) -> None:
-        tag = hashlib.sha256(body).hexdigest()[:24].encode()
-        common = [
-            (b"cache-control", b"no-cache"),
-            (b"x-content-type-options", b"nosniff"),
-            (b"referrer-policy", b"no-referrer"),
-        ]
-        if content_type.partition(";")[0].strip().lower() == "text/html":
-            common.append((b"content-security-policy", _policy(body)))
-        self._content_type = content_type.encode()
-        self._variants = {b"": (body, [*common, (b"etag", b'"%s"' % tag)])}
-        self._tags = {b'"%s"' % tag}
-        if len(body) < MIN_BYTES:
-            return
-        common.append((b"vary", b"accept-encoding"))
-        self._variants[b""] = (body, [*common, (b"etag", b'"%s"' % tag)])
-        for coding in (b"gzip", b"zstd"):
-            etag = b'"%s-%s"' % (tag, coding)
-            headers = [*common, (b"etag", etag), (b"content-encoding", coding)]
-            self._variants[coding] = (encode(body, coding), headers)
-            self._tags.add(etag)
+    def __init__(self, body: bytes, content_type: str, *, compress: bool = True) -> None:
+        headers = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
+        media_type = content_type.partition(";")[0].strip().lower()
+        if media_type == "text/html":
+            headers.append((b"content-security-policy", _policy(body)))
+        self._stored = StoredBody(body, content_type, tuple(headers), compress=compress)
 
     def __call__(self, exchange: Exchange) -> None:
         """Answer with the page, or 304 when the client has it."""
-        head = exchange.head
-        accepted = (
-            choose(head.accept_encoding) if head is not None and head.accept_encoding else b""
-        )
-        body, headers = self._variants.get(accepted) or self._variants[b""]
-        known = exchange.header(b"if-none-match")
-        if known is not None and self._matches(known):
-            exchange.respond(304, b"", b"", [h for h in headers if h[0] != b"content-encoding"])
-        else:
-            exchange.respond(200, self._content_type, body, headers)
-
-    def _matches(self, known: bytes) -> bool:
-        """RFC 9110 section 13.1.2: weak comparison with any of the client's tags."""
-        tags = {tag.strip().removeprefix(b"W/") for tag in known.split(b",")}
-        return b"*" in tags or not tags.isdisjoint(self._tags)
+        self._stored.answer(exchange)
 
 
-def page_route(page: Page) -> Route:
+def page_route(page: Page, *, compress: bool = True) -> Route:
     """Return the route of a page.
+
+    Args:
+        page: The page.
+        compress: Whether the listener compresses answers.
 
     Raises:
         ConfigError: The file can't be read, or is too large to be kept in memory.
@@ -81,7 +57,7 @@ def page_route(page: Page) -> Route:
         raise ConfigError(
             f"page {page.path}: {page.file} has {len(body)} bytes; at most {MAX_PAGE_BYTES} are kept in memory"
         )
-    return Route(page.path, {b"GET": PageHandler(body, page.content_type)})
+    return Route(page.path, {b"GET": PageHandler(body, page.content_type, compress=compress)})
 
 
 def _policy(body: bytes) -> bytes:

@@ -232,7 +232,9 @@ class Gateway:
         self._running = _Parts(shared, counters, service, watch)
         fd_limit = raise_fd_limit()
         for config in message.listeners:
-            self._pages.append([page_route(page) for page in config.pages])
+            self._pages.append(
+                [page_route(page, compress=config.compress) for page in config.pages]
+            )
             self._listeners.append(
                 Listener(config, shared, Router(()), fd_limit, len(message.listeners))
             )

@@ -43,7 +43,7 @@ def _service_routes(context: GatewayContext, listener: ListenerConfig) -> list[R
         Route("/healthz", {b"GET": health.live}),
         Route("/readyz", {b"GET": health.ReadyHandler(context)}),
         Route("/openapi.json", {b"GET": OpenApiHandler(context.snapshot, listener)}),
-        Route("/docs", {b"GET": DocsHandler()}),
+        Route("/docs", {b"GET": DocsHandler(compress=listener.compress)}),
     ]
     if listener.public_metrics:
         found.append(Route("/metrics", {b"GET": TextHandler(context, "metrics", TEXT_TYPE)}))

@@ -14,6 +14,7 @@ from torchgate.gateway.handlers.metrics import TEXT_TYPE
 from torchgate.gateway.handlers.oip import VERSION
 from torchgate.gateway.handlers.openapi_schema import Json, ModelSchemas
 from torchgate.gateway.snapshot import ModelView, Snapshot
+from torchgate.gateway.stored import StoredBody
 from torchgate.schema.config import ListenerConfig
 from torchgate.schema.problem import JSON_TYPE, PROBLEM_TYPE
 from torchgate.schema.signature import Signature
@@ -45,13 +46,14 @@ class OpenApiHandler:
     def __init__(self, snapshot: Snapshot, listener: ListenerConfig) -> None:
         self._snapshot = snapshot
         self._listener = listener
-        self._body: bytes | None = None
+        self._stored: StoredBody | None = None
 
     def __call__(self, exchange: Exchange) -> None:
-        """Answer with the document."""
-        if self._body is None:
-            self._body = msgspec.json.encode(document(self._snapshot, self._listener))
-        exchange.respond(200, JSON_TYPE, self._body)
+        """Answer with the document, or 304 when the client has it."""
+        if self._stored is None:
+            body = msgspec.json.encode(document(self._snapshot, self._listener))
+            self._stored = StoredBody(body, JSON_TYPE, compress=self._listener.compress)
+        self._stored.answer(exchange)
 
 
 def document(snapshot: Snapshot, listener: ListenerConfig) -> Json:
