@@ -9,6 +9,7 @@ from torchgate.clock import NS_PER_MS, FakeClock
 from torchgate.errors import RequestError
 from torchgate.wire.frames import InferMeta
 from torchgate.worker.batching import Batch, Batcher, Execution
+from torchgate.worker.codec.decoded import AnswerForm, Decoded
 from torchgate.worker.latency import LatencyTables
 from torchgate.worker.request import Request, Stage
 
@@ -17,12 +18,12 @@ ROW_ELEMENTS = 64
 
 def decoded(
     rows: int = 1, shape: Any = "s", elements: int = ROW_ELEMENTS, timeout_us: int = 0
-) -> Any:
+) -> Decoded:
     """Return inputs as far as the policy looks at them."""
-    array = SimpleNamespace(size=rows * elements, nbytes=rows * elements * 4)
-    return SimpleNamespace(
-        arrays={"x": array}, rows=rows, shape_key=(shape,), timeout_us=timeout_us
-    )
+    array: Any = SimpleNamespace(size=rows * elements, nbytes=rows * elements * 4)
+    inputs = Decoded({"x": array}, rows, (shape,), AnswerForm.PLAIN_JSON, single=False)
+    inputs.timeout_us = timeout_us
+    return inputs
 
 
 class BatchingStage:

@@ -227,7 +227,10 @@ class LineWriter:
         while view:
             try:
                 self._open()
-                view = view[os.write(self._fd, view) :]
+                written = os.write(self._fd, view)
+                view = view[
+                    written:
+                ]  # in two steps: compiled, mypyc 2.4 would make the call in the bound twice
             except BlockingIOError:  # somebody made the pipe non-blocking
                 select.select([], [self._fd], [], RETRY_S)
             except OSError as error:

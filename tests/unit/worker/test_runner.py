@@ -19,6 +19,7 @@ from torchgate.schema.datatypes import Datatype
 from torchgate.schema.signature import Batching, Dimension, Signature, TensorSpec
 from torchgate.wire.frames import InferMeta
 from torchgate.worker.batching import Batch
+from torchgate.worker.codec.decoded import AnswerForm, Decoded
 from torchgate.worker.latency import LatencyTable
 from torchgate.worker.log import WorkerLog
 from torchgate.worker.metrics import WorkerMetrics
@@ -98,7 +99,7 @@ def request(number: int, values: list[float]) -> Request:
     out = Request(None, number, b"r%d" % number, InferMeta(0), 0, FAR_NS, 0)
     out.rows = len(values)
     array = np.array(values, np.float32).reshape(-1, 1)
-    out.decoded = SimpleNamespace(arrays={"x": array})  # type: ignore[assignment]
+    out.decoded = Decoded({"x": array}, len(values), (), AnswerForm.PLAIN_JSON, single=False)
     return out
 
 
