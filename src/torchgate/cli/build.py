@@ -8,7 +8,17 @@ from typing import Literal
 
 import msgspec
 
-from torchgate.cli.values import PerModel, plain, positive_int, seconds, size, version
+from torchgate.cli.values import (
+    PerModel,
+    batch_rows,
+    plain,
+    positive_int,
+    replica_count,
+    seconds,
+    size,
+    thread_count,
+    version,
+)
 from torchgate.errors import ConfigError
 from torchgate.schema.config import (
     CorsConfig,
@@ -23,7 +33,6 @@ from torchgate.schema.target import Target, check_readable, check_target, parse_
 from torchgate.supervisor.host import HostFacts, Wanted, decide, gateways_for, inspect_host
 from torchgate.supervisor.run import Introduction
 
-MAX_REPLICAS = 256
 MAX_GATEWAYS = 64
 
 
@@ -103,8 +112,8 @@ def _models(
     typed: Typed, targets: tuple[Target, ...], facts: HostFacts
 ) -> tuple[tuple[ModelConfig, ...], tuple[str, ...]]:
     names = [target.name for target in targets]
-    replicas = PerModel("--replicas", typed.replicas, names, positive_int)
-    threads = PerModel("--threads", typed.threads, names, positive_int)
+    replicas = PerModel("--replicas", typed.replicas, names, replica_count)
+    threads = PerModel("--threads", typed.threads, names, thread_count)
     device = PerModel("--device", typed.device, names, plain)
     options = _ModelOptions(typed, names)
     models: list[ModelConfig] = []
@@ -116,9 +125,9 @@ def _models(
             device=device.find(target.name),
         )
         decision = decide(facts, len(targets), wanted)
-        if decision.replicas > MAX_REPLICAS:
-            raise ConfigError(f"--replicas {decision.replicas}: at most {MAX_REPLICAS}")
         reasons.append(f"{target.name}: {decision.reason}")
+        if decision.warning:
+            reasons.append(f"{target.name}: warning: {decision.warning}")
         base = ModelConfig(
             name=target.name,
             target=text.removeprefix(f"{target.name}="),
@@ -137,7 +146,7 @@ class _ModelOptions:
         self._example = PerModel("--example", typed.example, names, plain)
         self._weights = PerModel("--weights", typed.weights, names, plain)
         self._version = PerModel("--model-version", typed.version, names, version)
-        self._max_batch = PerModel("--max-batch", typed.max_batch, names, positive_int)
+        self._max_batch = PerModel("--max-batch", typed.max_batch, names, batch_rows)
         self._queue_rows = PerModel("--queue-rows", typed.queue_rows, names, positive_int)
         self._timeout = PerModel("--timeout", typed.timeout, names, seconds)
         self._start = PerModel("--start-timeout", typed.start_timeout, names, seconds)

@@ -11,6 +11,17 @@ from torchgate.errors import ConfigError
 
 T = TypeVar("T")
 
+MAX_NUMBER = 1_000_000_000
+"""Largest number of anything."""
+
+MAX_SECONDS = 366 * 86400
+"""Longest duration; deadlines in nanoseconds have to fit 64 bits."""
+
+MAX_SIZE = 1024 * 1024**4
+"""Largest size, bytes."""
+
+_SHOWN = 40  # characters of what was typed that are shown
+
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 _UNITS = {
     "": 1,
@@ -32,20 +43,56 @@ def size(option: str, text: str) -> int:
     unit = _UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
         raise ConfigError(
-            f"{option} {text!r} is not a size", "write it as 2GiB, 512MB or a number of bytes"
+            f"{option} {shortened(text)!r} is not a size",
+            "write it as 2GiB, 512MB or a number of bytes",
         )
-    return int(float(match[1]) * unit)
+    value = float(match[1]) * unit
+    if value > MAX_SIZE:
+        raise ConfigError(f"{option} {shortened(text)}: at most {MAX_SIZE // 1024**4:,} TiB")
+    return int(value)
 
 
 def positive_int(option: str, text: str) -> int:
-    """Return an integer of at least 1.
+    """Return an integer from 1 to `MAX_NUMBER`.
 
     Raises:
         ConfigError: Not one.
     """
-    if not text.strip().isdigit() or int(text) < 1:
-        raise ConfigError(f"{option} {text!r} is not a positive whole number")
-    return int(text)
+    digits = text.strip()
+    # Not by int() alone: it takes 1_000, and raises beyond 4300 digits.
+    if re.fullmatch(r"[0-9]+", digits) is None or not digits.strip("0"):
+        raise ConfigError(f"{option} {shortened(text)!r} is not a positive whole number")
+    if len(digits.lstrip("0")) > len(str(MAX_NUMBER)) or int(digits) > MAX_NUMBER:
+        raise ConfigError(f"{option} {shortened(text)}: at most {MAX_NUMBER:,}")
+    return int(digits)
+
+
+def at_most(limit: int, why: str) -> Callable[[str, str], int]:
+    """Return a `positive_int` that takes numbers up to ``limit``.
+
+    Args:
+        limit: The largest.
+        why: What a larger number would do, or what to do instead; shown as a hint.
+    """
+
+    def convert(option: str, text: str) -> int:
+        number = positive_int(option, text)
+        if number > limit:
+            separator = "" if option.endswith("=") else " "
+            raise ConfigError(f"{option}{separator}{number:,}: at most {limit:,}", why)
+        return number
+
+    return convert
+
+
+replica_count = at_most(256, "each is a process that imports torch and holds the model")
+thread_count = at_most(1024, "threads beyond the cores only get in each other's way")
+batch_rows = at_most(1_000_000, "it bounds the rows of one call; leave it out to have it measured")
+
+
+def shortened(text: str) -> str:
+    """Return what was typed, cut to a length that fits a message."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def seconds(option: str, text: str) -> float:
@@ -58,8 +105,10 @@ def seconds(option: str, text: str) -> float:
     value = float(match[1]) * {"ms": 0.001, "m": 60, "h": 3600}.get(match[2], 1) if match else 0.0
     if value <= 0:
         raise ConfigError(
-            f"{option} {text!r} is not a duration", "write seconds, or 500ms, 30s, 2m"
+            f"{option} {shortened(text)!r} is not a duration", "write seconds, or 500ms, 30s, 2m"
         )
+    if value > MAX_SECONDS:
+        raise ConfigError(f"{option} {shortened(text)}: at most {MAX_SECONDS // 86400} days")
     return value
 
 

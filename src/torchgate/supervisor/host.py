@@ -73,12 +73,13 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What one model gets, and why."""
+    """What one model gets, and why; and what speaks against what was asked for, or empty."""
 
     replicas: int
     threads: int
     device: str
     reason: str
+    warning: str = ""
 
 
 def decide(facts: HostFacts, models: int, wanted: Wanted) -> Decision:
@@ -113,7 +114,20 @@ def decide(facts: HostFacts, models: int, wanted: Wanted) -> Decision:
         device=device,
         reason=f"{_count(replicas, 'replica')} ({why_replicas}), {_count(threads, 'thread')} each "
         f"({why_threads}), on {device} ({device_reason})",
+        warning=_oversubscribed(facts, replicas, threads),
     )
+
+
+def _oversubscribed(facts: HostFacts, replicas: int, threads: int) -> str:
+    """Return a warning when more threads would compute than there are CPUs for them."""
+    quota = math.inf if facts.quota is None else facts.quota
+    usable = max(1, math.floor(min(facts.affinity, quota)))
+    if threads > usable:
+        return f"{threads:,} threads share {_count(usable, 'usable CPU')}, which is slower than {usable}"
+    if replicas * threads > usable:
+        of = f"{replicas} replicas with {_count(threads, 'thread')} each"
+        return f"{of} share {_count(usable, 'usable CPU')}: they slow each other down"
+    return ""
 
 
 def gateways_for(facts: HostFacts) -> int:

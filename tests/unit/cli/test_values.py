@@ -2,6 +2,7 @@
 
 import pytest
 
+from torchgate.cli.build import Typed, build
 from torchgate.cli.values import PerModel, positive_int, seconds, size, version
 from torchgate.errors import ConfigError
 
@@ -83,3 +84,45 @@ def test_a_version_that_no_url_can_hold_is_refused(text: str) -> None:
 def test_a_plain_version_is_taken(text: str) -> None:
     """As typed."""
     assert PerModel("--model-version", [text], ["a"], version).get("a", "1") == text
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "1000000001", "²", "1_0", "0", "00", "-1", "1.5"])
+def test_what_is_no_number_of_anything_is_refused_in_one_short_line(text):
+    with pytest.raises(ConfigError, match="--x") as caught:
+        positive_int("--x", text)
+    assert len(caught.value.what) < 120
+
+
+@pytest.mark.parametrize("convert", [seconds, size])
+@pytest.mark.parametrize("text", ["9" * 30, "9" * 5000])
+def test_what_would_overflow_is_refused(convert, text):
+    with pytest.raises(ConfigError, match=r"--x 9+(\.\.\.)?: at most") as caught:
+        convert("--x", text)
+    assert len(caught.value.what) < 120
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("replicas", "10000", "--replicas 10,000: at most 256"),
+        ("replicas", "net=10000", "--replicas net=10,000: at most 256"),
+        ("threads", "5000", "--threads 5,000: at most 1,024"),
+        ("max_batch", "100000000", "--max-batch 100,000,000: at most 1,000,000"),
+    ],
+)
+def test_absurd_numbers_end_the_start(tmp_path, option, value, words):
+    (tmp_path / "model.py").write_text("net = None\n")
+    with pytest.raises(ConfigError) as caught:
+        build(Typed(targets=[f"net={tmp_path}/model.py:net"], **{option: [value]}))
+    assert caught.value.what == words
+    assert caught.value.hint
+    assert caught.value.exit_code == 2
+
+
+def test_more_threads_than_cpus_are_warned_of_at_the_start(tmp_path):
+    (tmp_path / "model.py").write_text("net = None\n")
+    built = build(Typed(targets=[f"{tmp_path}/model.py:net"], threads=["1000"], device=["cpu"]))
+    assert any(
+        text.startswith("net: warning: 1,000 threads share")
+        for text in built.introduction.decisions
+    )

@@ -117,6 +117,31 @@ def test_what_is_asked_for_wins_and_the_rest_follows():
     assert "as asked" in decision.reason
 
 
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (Wanted(), ""),
+        (Wanted(replicas=2), ""),
+        (Wanted(threads=4), ""),
+        (Wanted(threads=5), "5 threads share 4 usable CPUs"),
+        (Wanted(replicas=5), "5 replicas with 1 thread each share 4 usable CPUs"),
+        (Wanted(replicas=2, threads=3), "2 replicas with 3 threads each share 4 usable CPUs"),
+    ],
+)
+def test_more_threads_than_cpus_are_warned_of(wanted, words):
+    warning = decide(facts(affinity=4, physical=4), 1, wanted).warning
+    assert warning.startswith(words)
+    assert bool(warning) == bool(words)
+
+
+def test_what_the_machine_decides_is_never_warned_of():
+    for cores in range(1, 65):
+        for quota in (None, 0.5, 1.5, 3.0):
+            for models in (1, 2, 5):
+                host = facts(affinity=2 * cores, physical=cores, quota=quota)
+                assert decide(host, models, Wanted()).warning == ""
+
+
 def test_one_replica_per_gpu():
     decision = decide(facts(gpus=("H200", "H200")), 1, Wanted())
     assert (decision.replicas, decision.device) == (2, "cuda:0,cuda:1")
