@@ -55,7 +55,7 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: Name as it stands in the shapes.
         minimum: Smallest length; a smaller one is refused.
-        maximum: Largest length; a larger one is refused. 0 when none is known.
+        maximum: Largest length; a larger one is refused. None when it is open.
         multiple: Every length is a multiple of this.
         tried: Largest length the model was really called with before it was served. When a longer
             one makes the model raise, that is the request's fault, not the model's.
@@ -63,7 +63,7 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     minimum: int = 1
-    maximum: int = 0
+    maximum: int | None = None
     multiple: int = 1
     tried: int = 0
 

@@ -77,7 +77,11 @@ def find_shapes(
         outputs={name: tuple(shape) for name, shape in answers.items()},
         dimensions=tuple(
             Dimension(
-                name=d.name, minimum=d.minimum, maximum=d.maximum, multiple=d.step, tried=d.tried
+                name=d.name,
+                minimum=d.minimum,
+                maximum=d.maximum or None,
+                multiple=d.step,
+                tried=d.tried,
             )
             for d in found
         ),

@@ -33,7 +33,7 @@ class Dynamic:
     took: float = 0.0  # seconds of the call with the length `varied`
     name: str = ""
     minimum: int = 1
-    maximum: int = 0
+    maximum: int = 0  # 0: open
     tried: int = 0
     outputs: dict[Slot, bool] = field(default_factory=dict)  # output dimension -> equals the length
 
@@ -101,7 +101,7 @@ def shapes_of_program(
         inputs={name: named(name, shape) for name, shape in inputs.items()},
         outputs={name: named(name, shape) for name, shape in answers.items()},
         dimensions=tuple(
-            Dimension(name=d.name, minimum=d.minimum, maximum=d.maximum) for d in dynamics
+            Dimension(name=d.name, minimum=d.minimum, maximum=d.maximum or None) for d in dynamics
         ),
     )
 

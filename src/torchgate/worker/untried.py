@@ -24,7 +24,7 @@ def untried_length(
         arrays: The request's inputs by name.
         raised: Type of the exception.
     """
-    tried = {d.name: d.tried for d in signature.dimensions if not d.maximum and d.tried}
+    tried = {d.name: d.tried for d in signature.dimensions if d.maximum is None and d.tried}
     for spec in signature.inputs:
         array = arrays.get(spec.name)
         if array is None or array.ndim != len(spec.shape):

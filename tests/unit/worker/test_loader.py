@@ -151,7 +151,7 @@ def test_how_far_a_dynamic_dimension_reaches():
     (length,) = loaded("transformer.py:Encoder").signature.dimensions
     assert (length.name, length.minimum, length.maximum) == ("length", 1, 64)
     (length,) = loaded("shapes.py:EvenLength").signature.dimensions
-    assert (length.minimum, length.multiple) == (4, 4)
+    assert (length.minimum, length.multiple, length.maximum) == (4, 4, None)
     (length,) = loaded("shapes.py:NamedTupleOut").signature.dimensions
     assert length.minimum == 2  # the spread of one number is no number
 

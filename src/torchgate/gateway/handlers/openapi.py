@@ -309,6 +309,9 @@ _TENSOR = _object(
     shape={"type": "array", "items": {"type": ["integer", "string"]}},
 )
 _TENSORS: Json = {"type": "array", "items": _TENSOR}
+_DIMENSION = _object(  # without a maximum it is open
+    ["name", "maximum"], name=_STRING, maximum={"type": ["integer", "null"], "minimum": 1}
+)
 _SCHEMAS: Json = {
     "Any": {"type": "object"},
     "Problem": {
@@ -335,6 +338,7 @@ _SCHEMAS: Json = {
         state={"enum": ["ready", "starting", "unavailable", "failed"]},
         inputs=_TENSORS,
         outputs=_TENSORS,
+        dimensions={"type": "array", "items": _DIMENSION},
     ),
     "Models": _object(
         ["models"], models={"type": "array", "items": {"$ref": f"{_REF}/schemas/Model"}}

@@ -209,7 +209,7 @@ class ModelSchemas:
         bounds = self._bounds.get(size)
         if bounds is None or is_output:
             return {}
-        if bounds.maximum:
+        if bounds.maximum is not None:
             return {"minItems": bounds.minimum, "maxItems": bounds.maximum}
         return {"minItems": bounds.minimum}
 

@@ -319,7 +319,8 @@ def _sizes(size: int | str, dimensions: Mapping[str, Dimension]) -> range:
     bounds = dimensions.get(size, Dimension(name=size))
     step = bounds.multiple
     least = -(-max(1, bounds.minimum) // step) * step
-    return range(least, (bounds.maximum or OPEN_SIZE) + 1, step)
+    most = OPEN_SIZE if bounds.maximum is None else bounds.maximum
+    return range(least, most + 1, step)
 
 
 def shares_dimensions(specs: Sequence[TensorSpec]) -> bool:

@@ -8,6 +8,7 @@ from torchgate.gateway.exchange import Exchange
 from torchgate.gateway.handlers import routes
 from torchgate.schema.config import ListenerConfig, ModelConfig, Page
 from torchgate.schema.messages import TextReply
+from torchgate.schema.signature import Dimension
 
 
 def get(
@@ -146,6 +147,17 @@ def test_a_model_named_like_an_extension_keeps_its_infer() -> None:
     with context(ModelConfig(name="stats", target="x:y")) as made:
         assert get(made, "/v2/models/stats")[1].body == b"the text"
         assert routes(made, ListenerConfig()).find("/v2/models/stats/infer") is not None
+
+
+def test_an_open_dimension_has_no_maximum_and_says_so_as_null() -> None:
+    dimensions = (Dimension(name="length", tried=64), Dimension(name="width", maximum=8))
+    signature = msgspec.structs.replace(SIGNATURE, dimensions=dimensions)
+    with context(signature=signature) as made:
+        shown = get(made, "/models/net")[1].json()
+        assert [d["maximum"] for d in shown["dimensions"]] == [None, 8]
+        schema = get(made, "/openapi.json")[1].json()["components"]["schemas"]["Model"]
+        item = schema["properties"]["dimensions"]["items"]
+        assert item["properties"]["maximum"]["type"] == ["integer", "null"]
 
 
 def test_the_example_is_shown_as_json() -> None:
