@@ -1,6 +1,7 @@
 """torchgate: check, package and serve PyTorch models behind their own gateway.
 
-Importing this package starts nothing and does not import torch. `declare` has the one public name, `model`.
+Importing this package starts nothing and does not import torch. `declare` has the one public name, `model`; it is
+imported when asked for, since every process of a service imports this package first.
 
 Rooms, from caller to callee; who may import whom is in ARCHITECTURE.md:
 
@@ -19,6 +20,19 @@ Rooms, from caller to callee; who may import whom is in ARCHITECTURE.md:
 - `errors`, `clock`: causes, and monotonic time.
 """
 
-from torchgate.declare import model
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchgate.declare import model
 
 __all__ = ["model"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "model":
+        from torchgate.declare import model
+
+        return model
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,9 @@ Reading order:
 - `app`: the commands and global options
 - `serve`, `demo`, `version`: one file per command
 - `early`: a signal before the service listens for them itself
+- `head_start`: the first worker is started before the options are read
 - `build`: what was typed -> `torchgate.schema.config.ServeConfig`
+- `machine`: what each model gets of this machine
 - `values`: sizes, and options that may differ by model
 - `text`, `summary`, `lines`: events as text for people, or as JSON lines
 - `queued`: the console behind a bounded queue
@@ -24,9 +26,23 @@ from torchgate.cli import early
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    if sys.argv[1:2] in (["serve"], ["demo"]):
+    serves = sys.argv[1:2] in (["serve"], ["demo"])
+    if serves:
         early.listen()  # before anything else: as process 1 an unhandled signal is lost
     _open_standard_streams()
+    if not serves:
+        _run()
+        return
+    from torchgate.cli import head_start
+
+    try:
+        head_start.begin(sys.argv[1:])
+        _run()
+    finally:
+        head_start.first_worker.end()
+
+
+def _run() -> None:
     from torchgate.cli.app import app
     from torchgate.cli.text import show_error
     from torchgate.errors import ConfigError

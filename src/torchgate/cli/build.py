@@ -8,17 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from torchgate.cli.values import (
-    PerModel,
-    batch_rows,
-    plain,
-    positive_int,
-    replica_count,
-    seconds,
-    size,
-    thread_count,
-    version,
-)
+from torchgate.cli import machine
+from torchgate.cli.values import PerModel, batch_rows, plain, positive_int, seconds, size, version
 from torchgate.errors import ConfigError
 from torchgate.schema.config import (
     CorsConfig,
@@ -30,7 +21,7 @@ from torchgate.schema.config import (
     ServeConfig,
 )
 from torchgate.schema.target import Target, check_readable, check_target, parse_targets
-from torchgate.supervisor.host import HostFacts, Wanted, decide, gateways_for, inspect_host
+from torchgate.supervisor.host import gateways_for
 from torchgate.supervisor.run import Introduction
 
 MAX_GATEWAYS = 64
@@ -83,8 +74,8 @@ def build(typed: Typed) -> Built:
     targets = parse_targets(typed.targets)
     for target in targets:
         check_target(target)
-    host_facts = inspect_host()
-    models, reasons = _models(typed, targets, host_facts)
+    host_facts = machine.facts()
+    models, reasons = _models(typed, targets)
     gateways = typed.gateways or gateways_for(host_facts)
     if gateways > MAX_GATEWAYS:
         raise ConfigError(f"--gateways {gateways}: at most {MAX_GATEWAYS}")
@@ -109,22 +100,13 @@ def build(typed: Typed) -> Built:
 
 
 def _models(
-    typed: Typed, targets: tuple[Target, ...], facts: HostFacts
+    typed: Typed, targets: tuple[Target, ...]
 ) -> tuple[tuple[ModelConfig, ...], tuple[str, ...]]:
-    names = [target.name for target in targets]
-    replicas = PerModel("--replicas", typed.replicas, names, replica_count)
-    threads = PerModel("--threads", typed.threads, names, thread_count)
-    device = PerModel("--device", typed.device, names, plain)
-    options = _ModelOptions(typed, names)
+    options = _ModelOptions(typed, [target.name for target in targets])
     models: list[ModelConfig] = []
     reasons: list[str] = []
-    for text, target in zip(typed.targets, targets, strict=True):
-        wanted = Wanted(
-            replicas=replicas.find(target.name),
-            threads=threads.find(target.name),
-            device=device.find(target.name),
-        )
-        decision = decide(facts, len(targets), wanted)
+    decisions = machine.decide_all(targets, typed.replicas, typed.threads, typed.device)
+    for text, target, decision in zip(typed.targets, targets, decisions, strict=True):
         reasons.append(f"{target.name}: {decision.reason}")
         if decision.warning:
             reasons.append(f"{target.name}: warning: {decision.warning}")

@@ -10,6 +10,7 @@ Reading order:
 - `watch`: periodic looks at replicas: hangs, heartbeats, memory, start time-outs
 - `tree`: slots and the links between them
 - `child`: one slot, its states, the system calls
+- `launch`: a process with its control link, also ahead of its slot
 - `environment`, `sockets`, `limits`, `host`, `strays`: what children inherit, what the machine allows, leftovers
 - `restart`, `health`, `deaths`: decisions without I/O
 - `report`, `exposition`, `statistics`, `metrics_http`: one truth from all processes' counters

@@ -13,14 +13,14 @@ import os
 import resource
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from torchgate.link.control import ControlLink, LinkClosed, control_pair
+from torchgate.link.control import ControlLink, LinkClosed
 from torchgate.observe.counters import CounterBlock, create_block
 from torchgate.schema.messages import AnyMessage, ExitCause, ModelFailed
+from torchgate.supervisor.launch import Launched, launch
 
 
 class ChildState(enum.Enum):
@@ -71,13 +71,12 @@ class Child:
     Args:
         name: Short name for logs and metrics, such as ``worker digits/0``.
         module: Module to run with ``python -m``.
-        stdout_to_stderr: Whether what it prints must not mix with the access log on standard output.
 
     Raises:
         OSError: No counter block can be made.
     """
 
-    def __init__(self, name: str, module: str, *, stdout_to_stderr: bool) -> None:
+    def __init__(self, name: str, module: str) -> None:
         self.name = name
         self.state = ChildState.WAITING
         self.incarnation = 0
@@ -93,7 +92,6 @@ class Child:
         self.counters = CounterBlock(self.counters_fd)
         self.on_backlog: Callable[[Child], None] | None = None
         self._module = module
-        self._stdout_to_stderr = stdout_to_stderr
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -111,46 +109,27 @@ class Child:
             raise RuntimeError(f"{self.name}: {self.state.value} -> {state.value} is not allowed")
         self.state = state
 
-    def spawn(self, env: Mapping[str, str], now_ns: int) -> ControlLink:
-        """Start the next incarnation and return its control link.
+    def spawn(
+        self, env: Mapping[str, str], now_ns: int, ahead: Launched | None = None
+    ) -> ControlLink:
+        """Start the next incarnation, or lead one that was started ahead, and return its control link.
 
         Raises:
             OSError: The process can't be started (limits, memory).
         """
-        link, theirs = control_pair()
-        try:
-            fd = theirs.fileno()
-            process = subprocess.Popen(
-                [sys.executable, "-m", self._module, str(fd)],
-                stdin=subprocess.DEVNULL,
-                stdout=2 if self._stdout_to_stderr else None,
-                close_fds=True,
-                pass_fds=(fd,),
-                start_new_session=True,
-                env=dict(env),
-            )
-            try:
-                self.pidfd = os.pidfd_open(process.pid)
-            except OSError:
-                process.kill()
-                process.wait()
-                raise
-        except OSError:
-            link.close()
-            raise
-        finally:
-            theirs.close()
+        launched = ahead or launch(self._module, env, now_ns)
         self.advance(ChildState.STARTING)
-        self._process = process
-        self.pid = process.pid
-        self.link = link
+        self._process = launched.process
+        self.pidfd = launched.pidfd
+        self.pid = launched.process.pid
+        self.link = launched.link
         self.incarnation += 1
-        self.started_ns = now_ns
+        self.started_ns = launched.started_ns
         self.ready_ns = 0
         self.kill_cause = None
         self.kill_detail = ""
         self.failure = None
-        return link
+        return launched.link
 
     def send(self, message: AnyMessage, fds: Sequence[int] = ()) -> None:
         """Send to the process if one runs; one that has closed its link is about to be reaped and misses nothing."""

@@ -16,6 +16,7 @@ from torchgate.clock import SystemClock
 from torchgate.errors import ConfigError
 from torchgate.schema.config import MetricsConfig, ServeConfig
 from torchgate.supervisor import events, limits, sockets, strays
+from torchgate.supervisor.launch import Ahead
 from torchgate.supervisor.sockets import Bound
 from torchgate.supervisor.tree import Tree
 
@@ -37,7 +38,10 @@ class Introduction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(
-    config: ServeConfig, console: events.Console, introduction: Introduction | None = None
+    config: ServeConfig,
+    console: events.Console,
+    introduction: Introduction | None = None,
+    ahead: Ahead | None = None,
 ) -> int:
     """Serve until told to stop.
 
@@ -45,6 +49,7 @@ def run(
         config: What to run.
         console: Where events are shown.
         introduction: What the command line found out.
+        ahead: May hold a worker that was started before the configuration was known in full.
 
     Returns:
         The exit code: 0 after a signal and a drain, 1 when a gateway or the system failed, 3 when a model could not be
@@ -70,7 +75,7 @@ def run(
             decisions=introduction.decisions + ((note,) if note else ()),
             models=tuple(model.name for model in config.models),
         )
-        _start(tree, starting, console)
+        _start(tree, starting, console, ahead)
         # Only now, while the workers import torch.
         from torchgate.supervisor.loop import serve
 
@@ -108,9 +113,13 @@ def check_platform() -> None:
         ) from error
 
 
-def _start(tree: Tree, starting: events.Starting, console: events.Console) -> None:
+def _start(
+    tree: Tree, starting: events.Starting, console: events.Console, ahead: Ahead | None
+) -> None:
     for worker in tree.workers:
-        tree.start_worker(worker)
+        tree.start_worker(worker, ahead)
+    if ahead is not None:
+        ahead.end()  # it fitted no slot
     console.show(starting)
     for gateway in tree.gateways:
         tree.start_gateway(gateway)

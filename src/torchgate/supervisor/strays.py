@@ -20,6 +20,11 @@ MARK = "TORCHGATE_WORKER"
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
+def mark_of(model: str, replica: int, incarnation: int) -> str:
+    """Return the mark of one worker process of this supervisor."""
+    return f"{os.getpid()}/{model}/{replica}/{incarnation}"
+
+
 def become_subreaper() -> bool:
     """Make orphaned descendants children of this process; False when the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)

@@ -26,8 +26,10 @@ from torchgate.schema.messages import (
 )
 from torchgate.supervisor.child import Child, ChildState
 from torchgate.supervisor.environment import gateway_environment, place, worker_environment
+from torchgate.supervisor.launch import GATEWAY, WORKER, Ahead
 from torchgate.supervisor.restart import RestartPolicy
 from torchgate.supervisor.sockets import Bound
+from torchgate.supervisor.strays import mark_of
 
 
 class Worker(Child):
@@ -42,9 +44,7 @@ class Worker(Child):
     """
 
     def __init__(self, config: ModelConfig, replica: int, clock: Clock) -> None:
-        super().__init__(
-            f"worker {config.name}/{replica}", "torchgate.worker", stdout_to_stderr=True
-        )
+        super().__init__(f"worker {config.name}/{replica}", WORKER)
         self.config = config
         self.replica = replica
         self.policy = RestartPolicy(clock)
@@ -57,12 +57,12 @@ class Worker(Child):
     @property
     def mark(self) -> str:
         """Mark of the current incarnation, see `torchgate.supervisor.strays`."""
-        return f"{os.getpid()}/{self.config.name}/{self.replica}/{self.incarnation}"
+        return mark_of(self.config.name, self.replica, self.incarnation)
 
     @property
     def next_mark(self) -> str:
         """Mark of the incarnation about to be started."""
-        return f"{os.getpid()}/{self.config.name}/{self.replica}/{self.incarnation + 1}"
+        return mark_of(self.config.name, self.replica, self.incarnation + 1)
 
     def executing(self) -> tuple[int, ...]:
         """Return the ids of requests in the busy lanes: what a dead process was running."""
@@ -81,7 +81,7 @@ class Gateway(Child):
     """The slot of one gateway."""
 
     def __init__(self, number: int, sockets: tuple[socket.socket, ...], clock: Clock) -> None:
-        super().__init__(f"gateway {number}", "torchgate.gateway", stdout_to_stderr=False)
+        super().__init__(f"gateway {number}", GATEWAY)
         self.number = number
         self.sockets = sockets
         self.policy = RestartPolicy(clock)
@@ -134,8 +134,12 @@ class Tree:
         """Return the slots of one model."""
         return [worker for worker in self.workers if worker.config.name == model]
 
-    def start_worker(self, worker: Worker) -> None:
+    def start_worker(self, worker: Worker, ahead: Ahead | None = None) -> None:
         """Start the next incarnation of a replica and link it to every gateway that runs.
+
+        Args:
+            worker: The slot.
+            ahead: May hold a process that was started already in the environment that this one needs.
 
         Raises:
             OSError: Processes, memory or descriptors are exhausted.
@@ -146,7 +150,7 @@ class Tree:
         try:
             worker.drop_activity()
             worker.activity = Activity(activity_fd)
-            worker.spawn(env, self._clock.now_ns())
+            worker.spawn(env, self._clock.now_ns(), ahead.take(env) if ahead else None)
             worker.ready = None
             worker.phase = "start"
             worker.unresponsive = False

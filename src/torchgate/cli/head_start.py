@@ -1,0 +1,88 @@
+"""The first worker is started before the command line is read in full.
+
+Importing torch is most of the time to ready, and reading the options costs a fifth of that (typer, pydantic). So the
+arguments are skimmed for what a worker's environment depends on, and one is started. Once everything is known, it is
+taken only if its environment is exactly the one wanted (`torchgate.supervisor.launch`): skimming wrongly costs
+a process that is ended, never a worker with the wrong threads or device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from torchgate.errors import ConfigError
+from torchgate.supervisor.launch import WORKER, Ahead
+
+first_worker = Ahead()
+"""Taken by `torchgate.supervisor.run`; `torchgate.cli.main` ends it if nobody took it."""
+
+FLAGS = frozenset({"--compress", "--no-compress", "--public-metrics"})
+"""Options of ``serve`` without a value (a test compares)."""
+
+_NOT_SERVING = frozenset({"-h", "--help", "--version"})
+
+
+class Skimmed(msgspec.Struct):
+    """What a worker's environment depends on, as typed."""
+
+    targets: list[str] = []
+    replicas: list[str] = []
+    threads: list[str] = []
+    device: list[str] = []
+
+
+def begin(arguments: Sequence[str]) -> None:
+    """Start the first worker if ``arguments`` look as if one will be wanted; whatever is wrong is told later."""
+    if not arguments or _NOT_SERVING & set(arguments):
+        return
+    command, *rest = arguments
+    skimmed = skim(rest)
+    if command == "demo":
+        from torchgate import demo
+
+        skimmed.targets = [f"{demo.MODEL_NAME}={demo.target()}"]
+    with contextlib.suppress(ConfigError, OSError, AttributeError):  # the last: not Linux
+        _start(skimmed)
+
+
+def skim(arguments: Sequence[str]) -> Skimmed:
+    """Read options the way the command line does, as far as needed."""
+    typed = Skimmed()
+    waiting = list(reversed(arguments))
+    while waiting:
+        argument = waiting.pop()
+        if argument == "--":
+            typed.targets += reversed(waiting)
+            break
+        if not argument.startswith("-"):
+            typed.targets.append(argument)
+            continue
+        option, equals, value = argument.partition("=")
+        if not equals and option not in FLAGS:
+            value = waiting.pop() if waiting else ""
+        if option in ("--replicas", "--threads", "--device"):
+            getattr(typed, option[2:]).append(value)
+    return typed
+
+
+def _start(skimmed: Skimmed) -> None:
+    from torchgate.cli import machine
+    from torchgate.schema.config import ModelConfig
+    from torchgate.schema.target import parse_targets
+    from torchgate.supervisor import limits
+    from torchgate.supervisor.environment import place, worker_environment
+    from torchgate.supervisor.strays import mark_of
+
+    targets = parse_targets(skimmed.targets)
+    if not targets:
+        return
+    decision = machine.decide_all(targets, skimmed.replicas, skimmed.threads, skimmed.device)[0]
+    limits.raise_open_files()  # inherited
+    name = targets[0].name
+    config = ModelConfig(name=name, target=skimmed.targets[0], threads=decision.threads)
+    env = worker_environment(config, place(decision.device, 0), mark_of(name, 0, 1))
+    first_worker.start(WORKER, env, time.monotonic_ns())

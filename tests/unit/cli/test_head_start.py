@@ -1,0 +1,123 @@
+"""The worker started ahead is the one wanted, or none is kept."""
+
+import inspect
+import os
+import typing
+
+import pytest
+
+from torchgate.cli import head_start, machine, serve
+from torchgate.cli.app import app
+from torchgate.cli.build import build
+from torchgate.supervisor.environment import place, worker_environment
+from torchgate.supervisor.launch import Ahead
+from torchgate.supervisor.strays import mark_of
+
+
+@pytest.fixture
+def model(tmp_path):
+    file = tmp_path / "model.py"
+    file.write_text("net = other = None\n")
+    return str(file)
+
+
+def test_the_options_without_a_value_are_those_of_serve():
+    flags = set()
+    hints = typing.get_type_hints(serve.serve, include_extras=True)
+    for name, parameter in inspect.signature(serve.serve).parameters.items():
+        annotation, info = typing.get_args(hints[name])[:2]
+        if annotation is bool:
+            flag = name.replace("_", "-")
+            both = [f"--{flag}", f"--no-{flag}"] if parameter.default else [f"--{flag}"]
+            flags.update(info.param_decls or both)
+    assert flags == head_start.FLAGS
+
+
+# Command lines with MODEL for the model's file.
+SERVED = [
+    "serve MODEL:net",
+    "serve MODEL:net --port 0",
+    "serve --port=0 MODEL:net --threads 3",
+    "serve --threads=3 --no-compress MODEL:net",
+    "serve --public-metrics MODEL:net",
+    "serve a=MODEL:net b=MODEL:other --threads b=2 --replicas a=2",
+    "serve a=MODEL:net b=MODEL:other --threads a=2 --threads 5",
+    "serve --device cpu -- MODEL:net",
+    "serve MODEL:net --replicas 2 --format json",
+    "serve --cors * MODEL:net --compress --access-log -",
+    "demo",
+    "demo --port 0",
+]
+
+
+@pytest.mark.parametrize("line", SERVED)
+def test_the_first_worker_is_started_in_the_environment_that_is_wanted(monkeypatch, model, line):
+    arguments = line.replace("MODEL", model).split()
+    started, typed = [], []
+    monkeypatch.setattr(
+        head_start.first_worker, "start", lambda module, env, _now: started.append((module, env))
+    )
+    monkeypatch.setattr(serve, "start", lambda options, _format: typed.append(options))
+    monkeypatch.setattr("torchgate.cli.demo.start", lambda options, _format: typed.append(options))
+
+    head_start.begin(arguments)
+    app(arguments, standalone_mode=False)
+
+    first = build(typed[0]).config.models[0]
+    wanted = worker_environment(first, place(first.device, 0), mark_of(first.name, 0, 1))
+    assert started == [("torchgate.worker", wanted)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "serve",
+        "serve --help",
+        "serve MODEL:net --help",
+        "serve MODEL:net --threads none",
+        "serve MODEL:net MODEL:net",
+        "serve MODEL:net --device cuda:9",
+        "serve MODEL:net --threads",
+    ],
+)
+def test_nothing_is_started_for_what_will_be_refused(monkeypatch, model, line):
+    started = []
+    monkeypatch.setattr(head_start.first_worker, "start", lambda *_: started.append(1))
+    head_start.begin(line.replace("MODEL", model).split())
+    assert not started
+
+
+def test_the_machine_is_looked_at_once():
+    assert machine.facts() is machine.facts()
+
+
+ENV = {**os.environ, "TORCHGATE_WORKER": "here"}
+
+
+@pytest.fixture
+def ahead():
+    holder = Ahead()
+    holder.start("torchgate.worker", ENV, 5)
+    yield holder
+    holder.end()
+
+
+def test_a_process_in_another_environment_is_not_taken_and_ends(ahead):
+    pid = ahead._launched.process.pid
+    assert ahead.take(ENV | {"TORCHGATE_WORKER": "there"}) is None
+    ahead.end()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert ahead.take(ENV) is None
+
+
+def test_a_process_is_taken_once(ahead):
+    launched = ahead.take(ENV)
+    try:
+        assert launched.started_ns == 5
+        assert ahead.take(ENV) is None
+        ahead.end()
+        os.kill(launched.process.pid, 0)
+    finally:
+        launched.end()
