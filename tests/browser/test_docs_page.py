@@ -43,7 +43,8 @@ def find(page, selector: str):
 def test_it_shows_the_signature(page):
     text = find(page, "#model-net").text
     assert "FP32 [batch, 64]" in text
-    assert "1 of 1 replicas" in text
+    assert "1 of 1 replica" in text
+    assert "replicas" not in text
     assert "/models/net" in find(page, "#model-net pre[aria-label='curl command']").text
 
 

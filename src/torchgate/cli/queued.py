@@ -10,6 +10,7 @@ import contextlib
 import queue
 import threading
 
+from torchgate.schema.words import counted
 from torchgate.supervisor.events import Console, Event, Notice
 
 QUEUE_EVENTS = 2000
@@ -48,7 +49,9 @@ class QueuedConsole:
             self._show(event)
             dropped, self._dropped = self._dropped, 0
             if dropped:
-                text = f"{dropped} events were dropped because standard error was not being read"
+                text = (
+                    f"{counted(dropped, 'event')} dropped because standard error was not being read"
+                )
                 self._show(Notice(level="warning", source="supervisor", text=text))
 
     def _show(self, event: Event) -> None:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from torchgate.schema.signature import Signature, TensorSpec
+from torchgate.schema.words import counted
 from torchgate.supervisor.events import Ready, ReplicaUp
 
 PHASES = {
@@ -32,7 +33,9 @@ def model_rows(event: ReplicaUp) -> Iterator[tuple[str, str]]:
         yield ("" if index else "output"), f"{spec.name} {_spec(spec)}"
     batching = signature.batching
     merge = (
-        f"up to {batching.max_rows} rows in one call" if batching.merge else "one request at a time"
+        f"up to {counted(batching.max_rows, 'row')} in one call"
+        if batching.merge
+        else "one request at a time"
     )
     yield "batching", f"{merge}: {batching.reason}" if batching.reason else merge
     yield "speed", _speed(event)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchgate.cli import summary
 from torchgate.errors import ConfigError
+from torchgate.schema.words import counted
 from torchgate.supervisor import events
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class TextConsole:
                 what = f"{event.signal}: finishing what was accepted, at most {event.grace_s:g} s"
                 self._line("info", f"{what}; a second signal ends at once")
             case events.StillOpen():
-                what = f"still open: {event.requests} requests, {event.connections} connections"
+                what = f"still open: {counted(event.requests, 'request')}, {counted(event.connections, 'connection')}"
                 self._line("info", f"{what}; {event.left_s:.0f} s left")
             case events.Stopped():
                 self._stopped(event)
@@ -160,7 +161,7 @@ class TextConsole:
     def _replica_lost(self, event: events.ReplicaLost) -> None:
         parts = [f"{_who(event)} (pid {event.pid}) lost: {_why(event)}"]
         if event.executing:
-            parts.append(f"was running {event.executing} requests")
+            parts.append(f"was running {counted(event.executing, 'request')}")
         parts.append(
             f"breaker open, slow retry in {event.retry_s:.0f} s"
             if event.failed

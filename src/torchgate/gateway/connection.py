@@ -25,6 +25,7 @@ from torchgate.gateway import deadlines
 from torchgate.gateway.exchange import ExchangeState
 from torchgate.gateway.receive import Receiver
 from torchgate.gateway.respond import CONTINUE
+from torchgate.schema.words import counted
 from torchgate.wire.http1 import RequestReader
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Connection(Receiver):
             self.refuse(
                 RequestError(
                     Cause.BAD_FRAMING,
-                    f"The body ended after {self.filling.size} bytes, before its announced end.",
+                    f"The body ended after {counted(self.filling.size, 'byte')}, before its announced end.",
                 )
             )
         elif self._reader.buffered:

@@ -32,6 +32,7 @@ from torchgate.inference.prediction import Prediction, PredictionState
 from torchgate.inference.replica import LinkEvent, LinkState, Replica
 from torchgate.schema.config import ModelConfig
 from torchgate.schema.messages import ExitCause, ReplicaChanged, ReplicaState
+from torchgate.schema.words import counted
 from torchgate.wire.frames import (
     DRAINING,
     READY,
@@ -309,8 +310,8 @@ class Dispatcher:
         ):
             error = RequestError(
                 Cause.QUEUE_FULL,
-                f"No replica of model {self.config.name!r} is ready, and {len(self.parked)} requests "
-                "wait for one already.",
+                f"No replica of model {self.config.name!r} is ready; the queue "
+                f"for one holds {counted(len(self.parked), 'request')} already.",
                 retry_after_s=1,
             )
         if error is not None:

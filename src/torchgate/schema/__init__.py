@@ -8,4 +8,5 @@ Read in this order:
 - `signature`: what a served model takes and gives.
 - `datatypes`: the tensor datatypes of the Open Inference Protocol.
 - `problem`: an error as an HTTP answer.
+- `words`: counts in sentences.
 """

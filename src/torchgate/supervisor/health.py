@@ -13,6 +13,7 @@ import msgspec
 
 from torchgate.clock import NS_PER_S
 from torchgate.observe.activity import Lane
+from torchgate.schema.words import counted
 
 EXPECTED_FACTOR = 20  # a call may take this many times what was expected
 LEAST_ALLOWANCE_S = 1.0
@@ -68,7 +69,7 @@ def judge(now_ns: int, heartbeat_ns: int, lanes: list[Lane], timeout_s: float) -
             )
             return Verdict(
                 health=Health.HUNG,
-                reason=f"one call with {len(lane.ids)} request(s) runs for {busy_s:.1f} s "
+                reason=f"one call with {counted(len(lane.ids), 'request')} runs for {busy_s:.1f} s "
                 f"({expected}, {allowed_s:.0f} s allowed)",
             )
     if lanes:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from torchgate.errors import ConfigError
+from torchgate.schema.words import counted
 
 CORES_PER_REPLICA = 8  # intra-op threads stop paying beyond about this many on one model
 _NO_LIMIT = 1 << 60  # cgroup v1 writes "no limit" as a huge number
@@ -98,7 +99,7 @@ def decide(facts: HostFacts, models: int, wanted: Wanted) -> Decision:
             replicas=replicas,
             threads=threads,
             device=device,
-            reason=f"{_count(replicas, 'replica')} ({per_gpu}), {_count(threads, 'thread')} each, "
+            reason=f"{counted(replicas, 'replica')} ({per_gpu}), {counted(threads, 'thread')} each, "
             f"on {device} ({device_reason})",
         )
     share = max(1, facts.cores // models)
@@ -106,13 +107,13 @@ def decide(facts: HostFacts, models: int, wanted: Wanted) -> Decision:
     threads = wanted.threads or max(1, share // replicas)
     why_replicas = "as asked" if wanted.replicas else f"one per {CORES_PER_REPLICA} cores"
     among = f" over {models} models" if models > 1 else ""
-    each = f" / {_count(replicas, 'replica')}" if replicas > 1 else ""
-    why_threads = "as asked" if wanted.threads else f"{_count(facts.cores, 'core')}{among}{each}"
+    each = f" / {counted(replicas, 'replica')}" if replicas > 1 else ""
+    why_threads = "as asked" if wanted.threads else f"{counted(facts.cores, 'core')}{among}{each}"
     return Decision(
         replicas=replicas,
         threads=threads,
         device=device,
-        reason=f"{_count(replicas, 'replica')} ({why_replicas}), {_count(threads, 'thread')} each "
+        reason=f"{counted(replicas, 'replica')} ({why_replicas}), {counted(threads, 'thread')} each "
         f"({why_threads}), on {device} ({device_reason})",
         warning=_oversubscribed(facts, replicas, threads),
     )
@@ -123,10 +124,10 @@ def _oversubscribed(facts: HostFacts, replicas: int, threads: int) -> str:
     quota = math.inf if facts.quota is None else facts.quota
     usable = max(1, math.floor(min(facts.affinity, quota)))
     if threads > usable:
-        return f"{threads:,} threads share {_count(usable, 'usable CPU')}, which is slower than {usable}"
+        return f"{threads:,} threads share {counted(usable, 'usable CPU')}, which is slower than {usable}"
     if replicas * threads > usable:
-        of = f"{replicas} replicas with {_count(threads, 'thread')} each"
-        return f"{of} share {_count(usable, 'usable CPU')}: they slow each other down"
+        of = f"{replicas} replicas with {counted(threads, 'thread')} each"
+        return f"{of} share {counted(usable, 'usable CPU')}: they slow each other down"
     return ""
 
 
@@ -149,10 +150,6 @@ def inspect_host(root: pathlib.Path = pathlib.Path("/")) -> HostFacts:
         gpus=gpus,
         gpu_note=note,
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _device(facts: HostFacts, wanted: str | None) -> tuple[str, str]:
@@ -252,13 +249,13 @@ def _gpus(root: pathlib.Path) -> tuple[tuple[str, ...], str]:
     if visible is not None:
         wanted = [entry.strip() for entry in visible.split(",") if entry.strip()]
         if not wanted or wanted[0] == "-1":
-            return (), f"{_count(len(names), 'GPU')} hidden by CUDA_VISIBLE_DEVICES={visible!r}"
+            return (), f"{counted(len(names), 'GPU')} hidden by CUDA_VISIBLE_DEVICES={visible!r}"
         names = tuple(
             names[int(entry)] if entry.isdigit() and int(entry) < len(names) else names[0]
             for entry in wanted
         )
     if not _torch_has_cuda():
-        return (), f"{_count(len(names), 'GPU')} not used: the installed torch is a CPU build"
+        return (), f"{counted(len(names), 'GPU')} not used: the installed torch is a CPU build"
     return names, ""
 
 

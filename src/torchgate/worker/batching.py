@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torchgate.clock import NS_PER_MS, NS_PER_S, NS_PER_US
 from torchgate.errors import Cause, RequestError
 from torchgate.observe.activity import MAX_IDS
+from torchgate.schema.words import counted
 from torchgate.wire.frames import SOLO
 from torchgate.worker.latency import LatencyTable, LatencyTables
 from torchgate.worker.queue import RequestQueue
@@ -329,8 +330,8 @@ class Batcher:
     def _queue_full(self, now_ns: int) -> RequestError:
         return RequestError(
             Cause.QUEUE_FULL,
-            f"{self.queue.rows} rows are waiting for this model already; "
-            f"they need about {self.wait_us(now_ns) / 1000:.0f} ms.",
+            f"The model's queue holds {counted(self.queue.rows, 'row')} already, about "
+            f"{self.wait_us(now_ns) / 1000:.0f} ms of work.",
             retry_after_s=self.retry_after_s(now_ns),
         )
 

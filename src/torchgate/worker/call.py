@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from torchgate.errors import ModelLoadError
+from torchgate.schema.words import counted
 
 MAX_OUTPUTS = 64
 """Most output tensors of one model; more is a mistake (a list of layers, a whole cache)."""
@@ -145,8 +146,8 @@ class Call:
             return found
         if len(found) != len(self._outputs):
             raise OutputError(
-                f"{len(self._outputs)} outputs are declared ({', '.join(self._outputs)}), the model "
-                f"returned {len(found)} ({', '.join(found)})",
+                f"torchgate.model declares {counted(len(self._outputs), 'output')} "
+                f"({', '.join(self._outputs)}), the model returned {len(found)} ({', '.join(found)})",
                 "name each in torchgate.model(outputs=[...]), in the order in which they are returned",
             )
         return dict(zip(self._outputs, found.values(), strict=True))

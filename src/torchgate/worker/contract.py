@@ -19,6 +19,7 @@ from torchgate.errors import ModelLoadError
 from torchgate.schema.datatypes import Datatype
 from torchgate.schema.signature import BATCH, Batching, Dimension, Signature, TensorSpec
 from torchgate.schema.target import nearest
+from torchgate.schema.words import counted
 from torchgate.worker.dtypes import DATATYPE
 from torchgate.worker.shapes import Shapes
 
@@ -211,7 +212,7 @@ def _output(
     if labels and (not shape or shape[-1] != len(labels)):
         last = shape[-1] if shape else "no dimension"
         raise ModelLoadError(
-            f"torchgate.model(labels=...) has {len(labels)} labels for {name!r}, whose last dimension "
+            f"torchgate.model(labels=...) has {counted(len(labels), 'label')} for {name!r}, whose last dimension "
             f"is {last} (shape {list(shape)})",
             "give one label per class",
         )

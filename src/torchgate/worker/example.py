@@ -21,6 +21,7 @@ import torch
 from torchgate.errors import ConfigError, ModelLoadError
 from torchgate.schema.datatypes import Datatype
 from torchgate.schema.target import EXAMPLE_INPUTS, check_readable, nearest
+from torchgate.schema.words import counted
 from torchgate.worker.call import parameters_of, takes_any
 from torchgate.worker.dtypes import DATATYPE, TORCH_DTYPE
 from torchgate.worker.nested import fault_of
@@ -58,7 +59,7 @@ def input_names(resolved: Resolved) -> tuple[str, ...]:
     declared = resolved.declaration.inputs if resolved.declaration else ()
     if len(declared) > len(own) and not any(takes_any(resolved.module)):
         raise ModelLoadError(
-            f"torchgate.model declares {len(declared)} inputs ({', '.join(declared)}), forward has "
+            f"torchgate.model declares {counted(len(declared), 'input')} ({', '.join(declared)}), forward has "
             f"{len(own)} ({', '.join(own)})"
         )
     return declared + own[len(declared) :]

@@ -20,6 +20,7 @@ from torchgate.errors import ConfigError, ModelLoadError
 from torchgate.schema.config import ModelConfig
 from torchgate.schema.signature import Batching, Signature
 from torchgate.schema.target import Target, parse_target
+from torchgate.schema.words import counted
 from torchgate.worker.call import Call, bind
 from torchgate.worker.contract import Findings, declared_dtypes, signature_of
 from torchgate.worker.example import find_example, input_names
@@ -194,7 +195,7 @@ def _device(name: str) -> torch.device:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (device.index or 0) >= count:
             raise ModelLoadError(
-                f"device {name!r} isn't there: PyTorch {torch.__version__} sees {count} GPUs",
+                f"device {name!r} isn't there: PyTorch {torch.__version__} sees {counted(count, 'GPU')}",
                 "use --device cpu, or install the CUDA build of PyTorch and its driver",
             )
         torch.cuda.set_device(device)
@@ -237,7 +238,7 @@ def _max_rows(
     largest = rows_of_program(program)[1] if program is not None else 0
     if asked:
         if largest and asked > largest:
-            return largest, (f"the program takes at most {largest} rows, not {asked}",)
+            return largest, (f"the program takes at most {counted(largest, 'row')}, not {asked}",)
         return asked, ()
     tensors = (*reading.example.values(), *outputs.values())
     row_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)

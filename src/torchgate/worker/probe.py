@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from torchgate.schema.words import counted
 from torchgate.worker.call import Call
 from torchgate.worker.diagnose import example_failed
 from torchgate.worker.example import Example
@@ -134,7 +135,7 @@ def _whole(call: Call, given: Mapping[str, torch.Tensor], reason: str) -> Readin
     sizes = {t.shape[0] if t.dim() else -1 for t in (*given.values(), *outputs.values())}
     rows = max(sizes)
     if len(sizes) == 1 and rows >= 1 and reason.startswith(_THREE_FAIL):
-        reason = f"the model takes exactly {rows} row{'s' if rows > 1 else ''} at once ({reason})"
+        reason = f"the model takes exactly {counted(rows, 'row')} at once ({reason})"
     fixed_row = sizes == {1}
     return Reading(
         example=dict(given),

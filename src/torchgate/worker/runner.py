@@ -20,6 +20,7 @@ from torchgate.clock import NS_PER_US
 from torchgate.errors import Cause, RequestError
 from torchgate.observe.activity import Activity
 from torchgate.schema.signature import Signature
+from torchgate.schema.words import counted
 from torchgate.worker.batching import Batch, Execution
 from torchgate.worker.call import OutputError
 from torchgate.worker.log import WorkerLog
@@ -203,7 +204,7 @@ class Runner:
                 shape = output.array.shape
                 if not shape or shape[0] != rows:
                     raise RowsDoNotFollowError(
-                        f"output {name} of a call with {rows} rows has shape {list(shape)}"
+                        f"output {name} of a call with {counted(rows, 'row')} has shape {list(shape)}"
                     )
         if len(group) == 1:
             group[0].outputs = {name: output.array for name, output in outputs.items()}
@@ -273,7 +274,7 @@ class Runner:
 
     def _out_of_memory_alone(self, request: Request, error: BaseException) -> None:
         self._log.failure("memory ran out", request.request_id, error)
-        rows = "one row" if request.rows == 1 else f"{request.rows} rows"
+        rows = counted(request.rows, "row")
         request.error = RequestError(
             Cause.OUT_OF_MEMORY,
             f"The model ran out of memory on {rows}; fewer or smaller rows may fit.",

@@ -15,6 +15,7 @@ from torchgate.clock import NS_PER_S, NS_PER_US
 from torchgate.errors import Cause, ProtocolError, RequestError
 from torchgate.observe.activity import IO_LANE
 from torchgate.schema.messages import WorkerNotice
+from torchgate.schema.words import counted
 from torchgate.wire.frames import SHARED, Frame, FrameType, StatusMeta
 from torchgate.worker.answers import Answers
 from torchgate.worker.batching import Batch, Batcher
@@ -395,8 +396,8 @@ class Serving:
             self._notify(
                 WorkerNotice(
                     level="warning",
-                    text=f"a call with {batch.out_of_memory_rows} rows ran out of memory; "
-                    f"calls have at most {self._batcher.ceiling_rows} rows for now",
+                    text=f"a call with {counted(batch.out_of_memory_rows, 'row')} ran out of memory; "
+                    f"calls have at most {counted(self._batcher.ceiling_rows, 'row')} for now",
                 )
             )
         if batch.outputs_do_not_follow:

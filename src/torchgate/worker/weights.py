@@ -19,6 +19,7 @@ import torch
 
 from torchgate.errors import ConfigError, ModelLoadError
 from torchgate.schema.target import check_readable
+from torchgate.schema.words import counted
 from torchgate.worker.trace import message_of
 
 LISTED_KEYS = 10
@@ -236,7 +237,7 @@ def _misfit(
     if len(missing) == total:
         hint = "no key is alike: the file belongs to another model"
     return ModelLoadError(
-        f"--weights {file} doesn't fit the model: of its {total} keys {', '.join(parts)}",
+        f"--weights {file} doesn't fit the model: of its {counted(total, 'key')} {', '.join(parts)}",
         hint,
         "\n".join(lines),
     )

@@ -34,7 +34,7 @@ def test_allowance_of_a_call(expected_s, timeout_s, allowed_s):
 def test_a_call_beyond_its_allowance_is_a_hang_even_while_the_heart_beats():
     verdict = judge(NOW, NOW, [lane(10.1)], 30.0)
     assert verdict.health is Health.HUNG
-    assert "2 request(s)" in verdict.reason
+    assert "2 requests runs" in verdict.reason
 
 
 def test_a_call_within_its_allowance_excuses_a_silent_heart():

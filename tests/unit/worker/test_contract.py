@@ -32,7 +32,7 @@ def declared(tmp_path, arguments):
         ("labels={'logit': ['a']}", "names 'logit'", "did you mean 'logits'?"),
         (
             "labels={'logits': ['a']}",
-            "1 labels for 'logits', whose last dimension is 2",
+            "1 label for 'logits', whose last dimension is 2",
             "one label",
         ),
         ("ranges={'x': (0, 1)}", "the model's inputs are left, right", ""),
@@ -40,7 +40,7 @@ def declared(tmp_path, arguments):
         ("inputs=['a', 'b', 'c']", "declares 3 inputs (a, b, c), forward has 2", ""),
         (
             "outputs=['a']",
-            "1 outputs are declared (a), the model returned 2",
+            "declares 1 output (a), the model returned 2",
             "name each in torchgate.model(outputs=[...])",
         ),
         ("shapes={'left': ('batch', 5)}", "says ['batch', 5] for 'left'", "agree"),

@@ -404,7 +404,7 @@ def test_an_answer_without_its_rows_is_described(bench: Bench) -> None:
     error = requests[0].error
     assert error is not None
     assert error.cause is Cause.MODEL_ERROR
-    assert "output y of a call with 1 rows has shape [0" in error.detail
+    assert "output y of a call with 1 row has shape [0" in error.detail
 
 
 def test_the_log_is_bounded_in_traces() -> None:

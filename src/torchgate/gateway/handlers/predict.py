@@ -14,6 +14,7 @@ from torchgate.gateway.exchange import Exchange
 from torchgate.inference.service import InferenceService, Prediction
 from torchgate.schema.config import Limits, ModelConfig
 from torchgate.schema.problem import oip_json, problem_json
+from torchgate.schema.words import counted
 from torchgate.wire.frames import InferMeta, Protocol, ResultMeta
 
 MAX_MEDIA_BYTES = 512  # longest content-type or content-encoding that is passed on
@@ -199,7 +200,7 @@ def _join(which: int, name: bytes, before: bytes, value: bytes) -> bytes:
 def _short_body(json_length: int, size: int) -> RequestError:
     return RequestError(
         Cause.BAD_HEADER,
-        f"inference-header-content-length is {json_length}, but the body has {size} bytes.",
+        f"inference-header-content-length is {json_length}, but the body has {counted(size, 'byte')}.",
     )
 
 

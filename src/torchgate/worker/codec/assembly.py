@@ -10,6 +10,7 @@ from difflib import get_close_matches
 
 from torchgate.errors import Cause, RequestError, TensorError
 from torchgate.schema.signature import BATCH, Signature
+from torchgate.schema.words import counted
 from torchgate.worker.codec.decoded import AnswerForm, Decoded
 from torchgate.worker.codec.ports import OPEN_SIZE, Array, Port, shares_dimensions, show_shape
 
@@ -82,7 +83,7 @@ class Assembly:
         return RequestError(
             Cause.TOO_MANY_ROWS,
             f"The body has about {seen}; the model takes at most {most} in one request, with all of its "
-            f"{self._max_rows} rows: send several.",
+            f"{counted(self._max_rows, 'row')}: send several.",
         )
 
     def check_names(self, given: Iterable[str]) -> None:
@@ -187,14 +188,14 @@ class Assembly:
                 rows = shape[0]
             elif shape[0] != rows:
                 raise port.error(
-                    f"Input {port.name!r} has {shape[0]} rows, but {self.names[0]!r} has {rows}.",
+                    f"Input {port.name!r} has {counted(shape[0], 'row')}, but {self.names[0]!r} has {rows}.",
                     f"{port.datatype} {show_shape(shape)}",
                     "all inputs of a request must have the same number of rows",
                 )
         if rows > self._max_rows:
             raise RequestError(
                 Cause.TOO_MANY_ROWS,
-                f"The request has {rows} rows; the model takes at most {self._max_rows} in one request: "
+                f"The request has {counted(rows, 'row')}; the model takes at most {self._max_rows} in one request: "
                 "send several.",
             )
         return rows

@@ -9,6 +9,7 @@ import struct
 
 import numpy as np
 
+from torchgate.schema.words import counted
 from torchgate.worker.codec.ports import Array, Port
 
 _LENGTH = struct.Struct("<I")
@@ -23,8 +24,8 @@ def unpack_bytes(port: Port, data: memoryview, count: int, shape: tuple[int, ...
     # Every element takes at least its length: checked first, so that no shape can ask for a huge array.
     if count * _LENGTH.size > len(data):
         raise port.error(
-            f"Input {port.name!r} has {len(data)} bytes of binary data, too few for the elements of its shape.",
-            f"{len(data)} bytes",
+            f"Input {port.name!r} has {counted(len(data), 'byte')} of binary data, too few for its shape.",
+            counted(len(data), "byte"),
         )
     out = np.empty(count, np.object_)
     at, end = 0, len(data)
@@ -39,8 +40,8 @@ def unpack_bytes(port: Port, data: memoryview, count: int, shape: tuple[int, ...
         at += size
     if at != end:
         raise port.error(
-            f"Input {port.name!r} has {end - at} bytes of binary data after its last element.",
-            f"{end} bytes",
+            f"Input {port.name!r} has {counted(end - at, 'byte')} of binary data after its last element.",
+            counted(end, "byte"),
         )
     return out.reshape(shape)
 
@@ -48,7 +49,7 @@ def unpack_bytes(port: Port, data: memoryview, count: int, shape: tuple[int, ...
 def _cut_short(port: Port, index: int, count: int, size: int) -> Exception:
     return port.error(
         f"The binary data of input {port.name!r} ends inside element {index} of {count}.",
-        f"{size} bytes",
+        counted(size, "byte"),
         "each element is a 4-byte little-endian length followed by that many bytes",
     )
 

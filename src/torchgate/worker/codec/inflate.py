@@ -12,6 +12,7 @@ from typing import Final
 import zstandard
 
 from torchgate.errors import Cause, RequestError
+from torchgate.schema.words import counted
 
 RATIO_FREE_BYTES: Final = 1 << 20  # a body that inflates to less is let through at any ratio
 ZSTD_WINDOW_BYTES: Final = (
@@ -87,7 +88,8 @@ class _Budget:
                 f"The body inflates to more than {self._max_ratio} times its size.",
             )
         raise RequestError(
-            Cause.BODY_TOO_LARGE, f"The body inflates to more than {self._max_body} bytes."
+            Cause.BODY_TOO_LARGE,
+            f"The body inflates to more than {counted(self._max_body, 'byte')}.",
         )
 
 
@@ -138,4 +140,7 @@ def _unzstd(body: memoryview, budget: _Budget) -> None:
 
 
 def _trailing(size: int) -> RequestError:
-    return RequestError(Cause.BAD_ENCODING, f"{size} bytes follow the end of the compressed body.")
+    return RequestError(
+        Cause.BAD_ENCODING,
+        f"{counted(size, 'byte')} too many after the end of the compressed body.",
+    )

@@ -13,6 +13,7 @@ import numpy as np
 
 from torchgate.errors import Cause, RequestError
 from torchgate.schema.datatypes import Datatype
+from torchgate.schema.words import counted
 from torchgate.worker.codec.ports import (
     DTYPE,
     Array,
@@ -109,7 +110,7 @@ def _elements(
         count *= size
     if count * datatype.itemsize != len(data):
         raise _malformed(
-            f"{datatype} {show_shape(shape)} does not take the {len(data)} bytes that follow the header"
+            f"{datatype} {show_shape(shape)} does not take the {counted(len(data), 'byte')} after the header"
         )
     if datatype is Datatype.BOOL:
         bits = np.frombuffer(data, np.uint8)

@@ -15,6 +15,7 @@ import numpy as np
 
 from torchgate.errors import Cause, RequestError, TensorError
 from torchgate.schema.datatypes import Datatype
+from torchgate.schema.words import counted
 from torchgate.worker.codec.assembly import Assembly
 from torchgate.worker.codec.bytes_tensor import unpack_bytes
 from torchgate.worker.codec.decoded import AnswerForm, Decoded
@@ -89,7 +90,8 @@ class OipReader:
         if json_length > len(body):
             raise RequestError(
                 Cause.BAD_HEADER,
-                f"Inference-Header-Content-Length is {json_length}, but the body has only {len(body)} bytes.",
+                f"Inference-Header-Content-Length is {json_length}, but the body has only "
+                f"{counted(len(body), 'byte')}.",
             )
         if json_length < 0 or json_length == len(body):
             return self._read_parts(bytes(body), None)
@@ -145,8 +147,8 @@ class OipReader:
             if tail is None or size > left:
                 raise port.error(
                     f"Input {port.name!r} announces {show_value(size)} bytes of binary data, "
-                    f"but {left} are left in the body.",
-                    f"{left} bytes",
+                    f"but {left} {'is' if left == 1 else 'are'} left in the body.",
+                    counted(left, "byte"),
                     "check Inference-Header-Content-Length and binary_data_size",
                 )
             found[port.name] = self._from_binary(port, tensor, shape, tail[at : at + size])
@@ -154,7 +156,7 @@ class OipReader:
         if tail is not None and at != len(tail):
             raise RequestError(
                 Cause.BAD_REQUEST,
-                f"No binary_data_size claims the last {len(tail) - at} of the {len(tail)} bytes after "
+                f"No binary_data_size claims the last {len(tail) - at} of the {counted(len(tail), 'byte')} after "
                 "the JSON.",
             )
         if len(found) != len(self._ports):
@@ -271,9 +273,9 @@ class OipReader:
 
     def _count_error(self, port: Port, shape: tuple[int, ...], want: int, got: int) -> TensorError:
         return port.error(
-            f"Input {port.name!r} has the shape {show_shape(shape)}, which is {_big(want)} elements, "
-            f"but {got} are given.",
-            f"{got} elements",
+            f"Input {port.name!r} has the shape {show_shape(shape)}, which is {_big(want)} "
+            f"{'element' if want == 1 else 'elements'}, but {got} {'is' if got == 1 else 'are'} given.",
+            counted(got, "element"),
         )
 
     def _from_binary(
@@ -289,9 +291,9 @@ class OipReader:
             return unpack_bytes(port, data, count, shape)
         if count * datatype.itemsize != len(data):
             raise port.error(
-                f"Input {port.name!r} has {len(data)} bytes of binary data, but {datatype} "
+                f"Input {port.name!r} has {counted(len(data), 'byte')} of binary data, but {datatype} "
                 f"{show_shape(shape)} takes {_big(count * datatype.itemsize)}.",
-                f"{len(data)} bytes",
+                counted(len(data), "byte"),
             )
         is_bool = datatype is Datatype.BOOL
         array = _binary_bools(port, data) if is_bool else np.frombuffer(data, DTYPE[datatype])
@@ -327,15 +329,15 @@ class OipReader:
             raise port.error(
                 f"Input {port.name!r} has {unknown} dimensions of unknown size: a body of binary data alone "
                 "does not tell them.",
-                f"{size} bytes",
+                counted(size, "byte"),
                 "send the JSON part with the shape",
             )
         if unknown == 0 or block == 0:
             return tuple(fixed)
         if size % block:
             raise port.error(
-                f"Input {port.name!r} takes a multiple of {block} bytes, not {size}.",
-                f"{size} bytes",
+                f"Input {port.name!r} takes a multiple of {counted(block, 'byte')}, not {size}.",
+                counted(size, "byte"),
             )
         return tuple(d if isinstance(d, int) else size // block for d in port.spec.shape)
 

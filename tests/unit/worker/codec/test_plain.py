@@ -167,7 +167,7 @@ def test_inputs_must_agree_on_rows():
     """Different numbers of rows, or rows in one input only, are refused by name."""
     model = codec(X, tensor("y", "FP32", "batch", 2))
     error = refusal(lambda: plain(model, {"x": [[1, 2, 3]] * 2, "y": [[1, 2]]}))
-    assert "'y' has 1 rows, but 'x' has 2" in error.detail
+    assert "'y' has 1 row, but 'x' has 2" in error.detail
     error = refusal(lambda: plain(model, {"x": [1, 2, 3], "y": [[1, 2]]}))
     assert "'y'" in error.detail
     error = refusal(lambda: plain(model, {"x": [[1, 2, 3]], "y": [1, 2]}))
