@@ -29,6 +29,18 @@ class Pair(NamedTuple):
     spread: torch.Tensor
 
 
+class UpToTwenty(nn.Module):
+    """Fails for more than 20 rows, as with a table of fixed size inside."""
+
+    def forward(self, x):
+        if len(x) > 20:
+            raise IndexError(f"row {len(x) - 1} is out of bounds")
+        return x * 2
+
+
+example_inputs_UpToTwenty = torch.randn(2, 4)
+
+
 class NamedTupleOut(nn.Module):
     def forward(self, x):
         return Pair(x[:, :3].mean(1), x[:, :3].std(1))

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import msgspec
 import torch
 from torch.nn.parameter import is_lazy
 
@@ -34,7 +35,7 @@ from torchgate.worker.sample import with_example_answer
 from torchgate.worker.shapes import rows_of_program, shapes_of_program
 from torchgate.worker.target import Resolved, resolve
 from torchgate.worker.trace import message_of
-from torchgate.worker.warm import measure
+from torchgate.worker.warm import Measured, measure
 from torchgate.worker.weights import load_weights
 
 Progress = Callable[[str, str], None]
@@ -61,6 +62,7 @@ class LoadedModel:
         example: One row (with the row dimension), or the whole example without rows; on `device`.
         batch_us: Rows to measured execute time, µs; always has 1.
         call: How it is called.
+        warning: What people are to be told at the start, or empty.
     """
 
     signature: Signature
@@ -69,6 +71,7 @@ class LoadedModel:
     example: dict[str, torch.Tensor]
     batch_us: dict[int, float]
     call: Call
+    warning: str = ""
 
     def run(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Call the model once under ``inference_mode``; see `Call.run`."""
@@ -104,17 +107,33 @@ def load(config: ModelConfig, work_dir: str, progress: Progress) -> LoadedModel:
     signature = signature_of(found, resolved.declaration)
     signature = with_example_answer(signature, resolved.declaration, call, device)
     progress("warm", "")
-    batch_us = measure(call, reading, signature.batching.max_rows, _waiter(device))
+    measured = measure(call, reading, signature.batching.max_rows, _waiter(device))
     if not reading.merge:
         kept.restore()
+    signature, warning = _within_reach(signature, measured)
     return LoadedModel(
         signature=signature,
         device=device,
         declaration=resolved.declaration,
         example=reading.example,
-        batch_us=batch_us,
+        batch_us=measured.batch_us,
         call=call,
+        warning=warning,
     )
+
+
+def _within_reach(signature: Signature, measured: Measured) -> tuple[Signature, str]:
+    """Return the signature with no more rows a call than were seen to work, and what to tell of the others."""
+    failed = measured.failed_rows
+    if not failed:
+        return signature, ""
+    largest = max(measured.batch_us)
+    batching = msgspec.structs.replace(signature.batching, max_rows=largest)
+    warning = (
+        f"a call with {counted(failed, 'row')} failed ({measured.failure}); served with at most "
+        f"{counted(largest, 'row')} a call, which worked"
+    )
+    return msgspec.structs.replace(signature, batching=batching), warning
 
 
 def _target(text: str) -> Target:

@@ -15,7 +15,7 @@ import torch
 from torchgate.observe.counters import CounterBlock
 from torchgate.schema.config import ModelConfig
 from torchgate.schema.datatypes import Datatype
-from torchgate.schema.messages import LoadProgress, ModelReady
+from torchgate.schema.messages import LoadProgress, ModelReady, WorkerNotice
 from torchgate.worker.batching import Batcher
 from torchgate.worker.codec import Codec
 from torchgate.worker.codec_pool import CodecPool
@@ -52,6 +52,8 @@ def bring_up(
         loop.post(LoadProgress(phase=phase, detail=detail))
 
     model = load(config, message.work_dir, progress)
+    if model.warning:
+        loop.post(WorkerNotice(level="warning", text=model.warning))
     metrics = WorkerMetrics(CounterBlock(order.counters_fd), config.name, str(message.replica))
     log.on_lost = lambda lost: metrics.values.__setitem__(metrics.lost_lines, lost)
     runner = make_runner(model, config, order, metrics, log)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import torch
 
 from torchgate.worker.call import Call
 from torchgate.worker.probe import Reading
+from torchgate.worker.trace import message_of
 
 BUDGET_S = 0.05
 """Time for all measurements; a size predicted to exceed it is left out."""
@@ -19,9 +21,22 @@ SLOW_US = 10_000
 _TWICE_BELOW_S = 0.02
 
 
-def measure(
-    call: Call, reading: Reading, max_rows: int, wait: Callable[[], None]
-) -> dict[int, float]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Measured:
+    """What measuring found.
+
+    Attributes:
+        batch_us: Rows to µs; always has 1.
+        failed_rows: The size at which the model failed, which ended the measurement; 0 for none.
+        failure: What it raised.
+    """
+
+    batch_us: dict[int, float]
+    failed_rows: int = 0
+    failure: str = ""
+
+
+def measure(call: Call, reading: Reading, max_rows: int, wait: Callable[[], None]) -> Measured:
     """Measure execute time for 1, 2, 4, ... rows.
 
     Args:
@@ -30,28 +45,28 @@ def measure(
         max_rows: Largest size.
         wait: Waits until the device has finished.
 
-    Returns:
-        Rows to µs; always has 1. A size at which the model fails ends the measurement.
+    Raises:
+        Exception: Whatever the model raises for one row.
     """
     known = {rows: took for rows, took in reading.batch_us.items() if rows <= max_rows}
     if known.get(1, 0.0) > SLOW_US:
-        return known
+        return Measured(known)
     measured: dict[int, float] = {}
     rows, spent = 1, 0.0
     while rows <= max_rows:
         batch = {name: _repeated(tensor, rows) for name, tensor in reading.example.items()}
         try:
             best, total = _time(call, batch, wait)
-        except Exception:
+        except (Exception, SystemExit) as error:
             if not measured:
                 raise
-            break  # out of memory, mostly; should a call under load grow so large, the runner halves it and says so
+            return Measured(measured, rows, message_of(error))
         measured[rows] = best * 1e6
         spent += total
         if spent + 3 * best > BUDGET_S:
             break
         rows *= 2
-    return measured
+    return Measured(measured)
 
 
 def _repeated(tensor: torch.Tensor, rows: int) -> torch.Tensor:

@@ -142,6 +142,19 @@ def test_a_fixed_batch_is_served_as_it_is():
     assert (one.has_rows, one.batching.max_rows, one.batching.merge) == (True, 1, False)
 
 
+def test_a_size_that_fails_while_it_is_measured_bounds_the_calls_and_is_told():
+    model = loaded("shapes.py:UpToTwenty")
+    assert model.signature.batching.merge
+    assert model.signature.batching.max_rows == max(model.batch_us) == 16
+    assert model.warning == (
+        "a call with 32 rows failed (IndexError: row 31 is out of bounds); served with at most "
+        "16 rows a call, which worked"
+    )
+    assert not any("out of bounds" in note for note in model.signature.notes), "told to clients"
+    within = loaded("shapes.py:UpToTwenty", max_batch=20)
+    assert (within.signature.batching.max_rows, within.warning) == (20, "")
+
+
 def test_a_model_of_single_vectors():
     model = loaded("shapes.py:OneDimension")
     assert shapes(model) == {"x": "FP32 [4]", "output0": "FP32 [2]"}
