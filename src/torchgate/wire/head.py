@@ -55,6 +55,7 @@ class Head:
         request_id: A usable ``x-request-id``, or empty.
         accept_encoding: The field's value, or empty.
         origin: Value of ``Origin``, or empty.
+        reading: What a handler made of the fields, to find it again when the same head comes again; its own business.
     """
 
     __slots__ = (
@@ -69,6 +70,7 @@ class Head:
         "origin",
         "path",
         "query",
+        "reading",
         "refusal",
         "request_id",
         "target",
@@ -90,6 +92,7 @@ class Head:
         self.request_id = b""
         self.accept_encoding = b""
         self.origin = b""
+        self.reading: object = None
 
     def values(self, name: bytes) -> list[bytes]:
         """Return the values of all field lines called ``name`` (lower case)."""

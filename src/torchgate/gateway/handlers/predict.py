@@ -10,7 +10,7 @@ import msgspec
 
 from torchgate.clock import NS_PER_MS, NS_PER_S
 from torchgate.errors import Cause, RequestError
-from torchgate.gateway.exchange import Exchange
+from torchgate.gateway.exchange import Exchange, Headers
 from torchgate.inference.service import InferenceService, Prediction
 from torchgate.schema.config import Limits, ModelConfig
 from torchgate.schema.problem import oip_json, problem_json
@@ -55,6 +55,23 @@ class _Meta:
         self.least_bytes = least_bytes
 
 
+class _Reading:
+    """What the fields of one head mean to one handler; kept with the head, which repeats (`HeadTable`).
+
+    Attributes:
+        handler: Whose reading it is.
+        meta: What the worker must know.
+        timeout_ns: Time the request has, from its submission.
+    """
+
+    __slots__ = ("handler", "meta", "timeout_ns")
+
+    def __init__(self, handler: PredictHandler, meta: _Meta, timeout_ns: int) -> None:
+        self.handler = handler
+        self.meta = meta
+        self.timeout_ns = timeout_ns
+
+
 class _HttpPrediction(Prediction):
     """A prediction that knows its exchange, so that no closure is made per request."""
 
@@ -90,37 +107,50 @@ class PredictHandler:
 
     def __call__(self, exchange: Exchange) -> None:
         """Submit the exchange's body; it is answered when the service answers."""
-        values = [b"", b"", b"", b"", b""]
-        timeout_ns = self._timeout_ns
+        head = exchange.head
+        reading = head.reading if head is not None else None
         try:
-            for name, value in exchange.headers:
-                which = _WANTED.get(name)
-                if which is not None:
-                    before = values[which]
-                    values[which] = _join(which, name, before, value) if before else value
-            if values[_TIMEOUT]:
-                timeout_ns = min(timeout_ns, parse_timeout_ns(values[_TIMEOUT]))
-            key = (values[_TYPE], values[_ACCEPT], values[_ENCODING], values[_LENGTH])
-            known = self._metas.get(key) or self._learn(key)
-            if exchange.size < known.least_bytes:
-                raise _short_body(known.least_bytes, exchange.size)
+            if not isinstance(reading, _Reading) or reading.handler is not self:
+                reading = self._read(exchange.headers)
+                if head is not None:
+                    head.reading = reading
+            if exchange.size < reading.meta.least_bytes:
+                raise _short_body(reading.meta.least_bytes, exchange.size)
         except RequestError as error:
             _respond_error(exchange, error, self._protocol)
             return
         service = self._service
         prediction = _HttpPrediction(
             self._model,
-            known.encoded,
+            reading.meta.encoded,
             exchange.chunks,
             exchange.size,
             exchange.request_id,
-            service.now_ns() + timeout_ns,
+            service.now_ns() + reading.timeout_ns,
             _answer,
         )
         prediction.exchange = exchange
         prediction.service = service
         exchange.on_cancel = prediction.client_gone
         service.submit(prediction)
+
+    def _read(self, headers: Headers) -> _Reading:
+        """Return what the fields of a head mean to this handler.
+
+        Raises:
+            RequestError: One is malformed, given twice, or names a coding we can't undo.
+        """
+        values = [b"", b"", b"", b"", b""]
+        timeout_ns = self._timeout_ns
+        for name, value in headers:
+            which = _WANTED.get(name)
+            if which is not None:
+                before = values[which]
+                values[which] = _join(which, name, before, value) if before else value
+        if values[_TIMEOUT]:
+            timeout_ns = min(timeout_ns, parse_timeout_ns(values[_TIMEOUT]))
+        key = (values[_TYPE], values[_ACCEPT], values[_ENCODING], values[_LENGTH])
+        return _Reading(self, self._metas.get(key) or self._learn(key), timeout_ns)
 
     def _learn(self, key: _HeadKey) -> _Meta:
         """Encode what the worker must know, and remember it.
