@@ -105,7 +105,8 @@ def load(config: ModelConfig, work_dir: str, progress: Progress) -> LoadedModel:
     call, reading, found = _probe(config, resolved, work_dir, device)
     found = dataclasses.replace(found, notes=(*notes, *found.notes))
     signature = signature_of(found, resolved.declaration)
-    signature = with_example_answer(signature, resolved.declaration, call, device)
+    known = (reading.example, reading.outputs)
+    signature = with_example_answer(signature, resolved.declaration, call, device, known)
     progress("warm", "")
     measured = measure(call, reading, signature.batching.max_rows, _waiter(device))
     if not reading.merge:
@@ -171,6 +172,9 @@ def _probe(
         declared = names if declaration and ONLY in declaration.shapes else ()
         fixed = (*declared, *(declaration.shapes if declaration else ()))
         shapes = find_shapes(call, reading.example, outputs, has_rows=reading.has_rows, fixed=fixed)
+    ranges = reading.ranges
+    if ranges is None:
+        ranges = index_ranges(call, reading.example)
     max_rows, notes = _max_rows(config.max_batch, reading, outputs, program)
     return (
         call,
@@ -182,7 +186,7 @@ def _probe(
             outputs=outputs,
             has_rows=reading.has_rows,
             shapes=shapes,
-            ranges=index_ranges(call, reading.example),
+            ranges=ranges,
             batching=Batching(merge=reading.merge, reason=reading.reason, max_rows=max_rows),
             notes=(*reading.notes, *notes),
         ),

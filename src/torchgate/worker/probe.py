@@ -17,6 +17,7 @@ from torchgate.schema.words import counted
 from torchgate.worker.call import Call
 from torchgate.worker.diagnose import example_failed
 from torchgate.worker.example import Example
+from torchgate.worker.ranges import Range
 from torchgate.worker.rows import PROBE_ROWS, RowFacts, copy_of, examine, fabricate
 from torchgate.worker.trace import message_of
 
@@ -35,6 +36,7 @@ class Reading:
         reason: Why, or why not.
         batch_us: Rows to execute time, µs, as far as measured on the way.
         only_rows: Number of rows of a fixed batch, or 0 when it may vary.
+        ranges: What integer inputs index, or None when no call was watched for it.
         notes: Sentences for the start-up text.
     """
 
@@ -45,6 +47,7 @@ class Reading:
     reason: str
     batch_us: dict[int, float]
     only_rows: int = 0
+    ranges: dict[str, Range] | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -124,6 +127,7 @@ def _by_rows(facts: RowFacts) -> Reading:
         merge=facts.merge,
         reason=facts.reason,
         batch_us=facts.batch_us,
+        ranges=facts.ranges,
     )
 
 

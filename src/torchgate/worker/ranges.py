@@ -9,7 +9,8 @@ using their fast path.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -24,35 +25,53 @@ def index_ranges(call: Call, example: Mapping[str, torch.Tensor]) -> dict[str, R
     """Return ``(minimum, maximum)`` of each integer input that directly indexes an embedding.
 
     Args:
-        call: The model.
+        call: The model; it is called once if it has embeddings.
         example: Inputs that work.
     """
-    watched = {
-        tensor.untyped_storage().data_ptr(): name
-        for name, tensor in example.items()
-        if tensor.dtype in {torch.int32, torch.int64} and tensor.numel()
-    }
-    if not watched:
-        return {}
-    if isinstance(call.module, torch.fx.GraphModule):
-        return _of_graph(call.module, call.inputs)
-    tables = [m for m in call.module.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))]
-    if not tables or isinstance(call.module, torch.jit.ScriptModule):
-        return {}
+    with watching(call, example) as found:
+        if _tables(call.module) and _integers(example):
+            call.run(example)
+    return found
+
+
+@contextlib.contextmanager
+def watching(call: Call, inputs: Mapping[str, torch.Tensor]) -> Iterator[dict[str, Range]]:
+    """Yield the ranges that calls with these very tensors inside the block show; empty before the first.
+
+    The block should not be the first call with these shapes: compiled code would keep the hooks.
+    """
+    watched = _integers(inputs)
     found: dict[str, Range] = {}
+    if watched and isinstance(call.module, torch.fx.GraphModule):
+        found.update(_of_graph(call.module, call.inputs))
 
     def hook(table: Any, arguments: tuple[torch.Tensor, ...]) -> None:
         name = watched.get(arguments[0].untyped_storage().data_ptr()) if arguments else None
         if name is not None:
             _narrow(found, name, table.num_embeddings)
 
+    tables = _tables(call.module) if watched else []
     handles = [table.register_forward_pre_hook(hook) for table in tables]
     try:
-        call.run(example)
+        yield found
     finally:
         for handle in handles:
             handle.remove()
-    return found
+
+
+def _integers(inputs: Mapping[str, torch.Tensor]) -> dict[int, str]:
+    """Return the names of integer inputs by the address of their elements."""
+    return {
+        tensor.untyped_storage().data_ptr(): name
+        for name, tensor in inputs.items()
+        if tensor.dtype in {torch.int32, torch.int64} and tensor.numel()
+    }
+
+
+def _tables(module: nn.Module) -> list[nn.Embedding | nn.EmbeddingBag]:
+    if isinstance(module, (torch.fx.GraphModule, torch.jit.ScriptModule)):
+        return []
+    return [part for part in module.modules() if isinstance(part, (nn.Embedding, nn.EmbeddingBag))]
 
 
 def _of_graph(module: torch.fx.GraphModule, inputs: tuple[str, ...]) -> dict[str, Range]:

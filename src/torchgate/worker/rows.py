@@ -15,6 +15,7 @@ import torch
 
 from torchgate.worker.call import Call
 from torchgate.worker.dtypes import TOLERANCE
+from torchgate.worker.ranges import Range, watching
 from torchgate.worker.trace import message_of
 
 Tensors = Mapping[str, torch.Tensor]
@@ -36,6 +37,7 @@ class RowFacts:
         merge: Whether rows of different requests may be run together.
         reason: Why, or why not.
         batch_us: Rows to execute time, µs, of single calls.
+        ranges: What integer inputs index, see `torchgate.worker.ranges`; None when no call was watched.
     """
 
     row: dict[str, torch.Tensor]
@@ -44,6 +46,7 @@ class RowFacts:
     merge: bool
     reason: str
     batch_us: dict[int, float]
+    ranges: dict[str, Range] | None
 
 
 def fabricate(example: Tensors, rows: int) -> dict[str, torch.Tensor]:
@@ -114,6 +117,7 @@ def examine(call: Call, rows: dict[str, torch.Tensor], wait: Callable[[], None])
     row = pick(rows, [0])
     batch_us: dict[int, float] = {}
     alone: dict[str, torch.Tensor] = {}
+    ranges: dict[str, Range] | None = None
 
     def facts(reason: str, *, has_rows: bool) -> RowFacts:
         return RowFacts(
@@ -123,6 +127,7 @@ def examine(call: Call, rows: dict[str, torch.Tensor], wait: Callable[[], None])
             merge=has_rows and not reason,
             reason=reason or "rows run together give the same as alone",
             batch_us=batch_us,
+            ranges=ranges,
         )
 
     try:
@@ -136,7 +141,9 @@ def examine(call: Call, rows: dict[str, torch.Tensor], wait: Callable[[], None])
         swapped, batch_us[2] = _timed(call, pick(rows, [2, 0]), wait)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the model raises
         return facts(f"rows in another order fail: {message_of(error)}", has_rows=True)
-    again, again_us = _timed(call, row, wait)
+    with watching(call, row) as seen:
+        again, again_us = _timed(call, row, wait)
+    ranges = seen
     batch_us[1] = min(batch_us[1], again_us)
     reason = _differs(alone, again, "the same input gives another {0} the second time")
     if reason:

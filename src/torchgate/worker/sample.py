@@ -5,6 +5,8 @@ Doing it once while loading also finds out whether the user's own ``encode`` wor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import numpy as np
 import torch
@@ -22,9 +24,15 @@ ANSWER_LIMIT = 64 * 1024
 
 _REQUEST_ID = b"example"
 
+Tensors = Mapping[str, torch.Tensor]
+
 
 def with_example_answer(
-    signature: Signature, declaration: Declaration | None, call: Call, device: torch.device
+    signature: Signature,
+    declaration: Declaration | None,
+    call: Call,
+    device: torch.device,
+    known: tuple[Tensors, Tensors],
 ) -> Signature:
     """Return ``signature`` with the answer to its example, or with a note why there is none.
 
@@ -33,18 +41,18 @@ def with_example_answer(
         declaration: The model's own ``encode``.
         call: The model.
         device: Where inputs must be.
+        known: Inputs and the model's answer to them; it is not called again when the example body says just the same.
     """
     if signature.example is None:
         return signature
     codec = Codec(signature, declaration, signature.batching.max_rows)
     try:
         decoded = codec.decode(InferMeta(Protocol.PLAIN), signature.example, _REQUEST_ID)
-        outputs = call.run(
-            {
-                spec.name: _tensor(decoded.arrays[spec.name], spec.datatype).to(device)
-                for spec in signature.inputs
-            }
-        )
+        inputs = {
+            spec.name: _tensor(decoded.arrays[spec.name], spec.datatype).to(device)
+            for spec in signature.inputs
+        }
+        outputs = known[1] if _equal(inputs, known[0]) else call.run(inputs)
         meta, pieces = codec.encode(decoded, {name: _array(t) for name, t in outputs.items()})
     except RequestError as error:
         note = f"the example has no answer: {error.detail}"
@@ -54,6 +62,13 @@ def with_example_answer(
     if len(answer) > ANSWER_LIMIT or not content_type.startswith("application/json"):
         return signature
     return msgspec.structs.replace(signature, example_answer=answer)
+
+
+def _equal(inputs: Tensors, others: Tensors) -> bool:
+    return inputs.keys() == others.keys() and all(
+        tensor.dtype is others[name].dtype and torch.equal(tensor, others[name])
+        for name, tensor in inputs.items()
+    )
 
 
 def _tensor(array: np.ndarray, datatype: Datatype) -> torch.Tensor:
