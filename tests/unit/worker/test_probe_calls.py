@@ -1,6 +1,7 @@
 """Each call of a start answers as many questions as it can: a slow model is not called again for what is known."""
 
 import pytest
+
 from tests.unit.worker.loading import loaded
 
 pytestmark = pytest.mark.torch
