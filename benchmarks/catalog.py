@@ -41,6 +41,7 @@ class Peer:
         name: Short name, also of its environment.
         label: Name in the table.
         requirements: Pinned packages; empty runs it with this interpreter.
+        compiled: Runs with a compiled wheel of this checkout in an environment of its own.
         path: Where it takes a row.
         command: How to start it.
         roles: Part of a command line -> ``front`` (HTTP) or ``model``; first match counts.
@@ -56,17 +57,20 @@ class Peer:
     roles: dict[str, str] = field(default_factory=dict)
     output: str = "y"
     optional: bool = False
+    compiled: bool = False
 
     def start(self, folder: Path) -> Server:
         """Make its environment when needed, start it and wait until it answers.
 
         Raises:
-            EnvironmentFailed: Its packages could not be installed.
+            EnvironmentFailed: Its packages could not be installed, or not compiled.
             ServerFailed: It did not come up.
         """
         python = Path(sys.executable)
         if self.requirements:
             python = environments.ensure(self.environment, self.requirements)
+        elif self.compiled:
+            python = environments.ensure_compiled(self.environment)
         own = folder / self.name
         own.mkdir(exist_ok=True)
         place = Place(python, free_port(), own)
@@ -86,7 +90,7 @@ class Peer:
 
 def torchgate_command(place: Place, targets: tuple[str, ...], options: tuple[str, ...]) -> Command:
     """Return how to serve ``targets`` with torchgate, access log and metrics on."""
-    program = Path(sys.executable).with_name("torchgate")
+    program = place.python.with_name("torchgate")
     if not program.exists():
         raise ServerFailed("torchgate is not installed in this environment: pip install -e .")
     fixed = ("--port", str(place.port), "--metrics-port", "0")

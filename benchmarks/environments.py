@@ -1,4 +1,4 @@
-"""Virtual environments of the peers: one each, made on first use, torch shared from the running interpreter.
+"""Virtual environments of the peers and of our compiled wheel: one each, made on first use, torch shared.
 
 torch is several gigabytes on some platforms, so it is not installed again: a folder of symbolic links to
 torch, numpy and what they require is put on the path of each environment. Everything else a peer needs is
@@ -13,11 +13,13 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import venv
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 HOME = Path(__file__).parent / ".peers"
+ROOT = Path(__file__).parent.parent
 SHARED_ROOTS = ("torch", "numpy")
 INSTALL_TIMEOUT_S = 900
 
@@ -48,14 +50,55 @@ def ensure(name: str, requirements: tuple[str, ...]) -> Path:
     shutil.rmtree(HOME / name, ignore_errors=True)
     venv.create(HOME / name, with_pip=True, symlinks=True)
     _link_torch(HOME / name)
-    command = [str(python_of(name)), "-m", "pip", "install", "--quiet", *requirements]
+    _pip(name, ("install", *requirements))
+    stamp.write_text(wanted)
+    return python_of(name)
+
+
+def ensure_compiled(name: str) -> Path:
+    """Make the environment ``name`` with a compiled wheel of this checkout, unless it is there from the same sources.
+
+    Everything else it takes from the running interpreter's environment, so the only difference is the compiling.
+
+    Returns:
+        Its interpreter.
+
+    Raises:
+        EnvironmentFailed: There is no C compiler, or the wheel could not be built.
+    """
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(compiler) is None:
+        raise EnvironmentFailed(f"no C compiler ({compiler}) for the compiled wheel")
+    stamp = HOME / name / "sources.stamp"
+    sources = [ROOT / "pyproject.toml", ROOT / "hatch_build.py", *(ROOT / "src").rglob("*.py")]
+    wanted = _fingerprint(tuple(path.read_text() for path in sorted(sources)))
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return python_of(name)
+    print(f"  making the environment of {name}: compiles for about a minute", file=sys.stderr)
+    shutil.rmtree(HOME / name, ignore_errors=True)
+    venv.create(HOME / name, with_pip=True, symlinks=True)
+    wheels = HOME / name / "wheel"
+    build = ("wheel", "--no-deps", "--wheel-dir", str(wheels), str(ROOT))
+    _pip(name, build, {"HATCH_BUILD_HOOKS_ENABLE": "1"})
+    _pip(name, ("install", "--no-deps", *map(str, wheels.glob("*.whl"))))
+    site = next((HOME / name / "lib").glob("python*/site-packages"))
+    shared = [entry for entry in sys.path if entry.endswith("site-packages")]
+    (site / "shared.pth").write_text("\n".join(shared) + "\n")
+    stamp.write_text(wanted)
+    return python_of(name)
+
+
+def _pip(name: str, arguments: tuple[str, ...], variables: dict[str, str] | None = None) -> None:
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False
+        [str(python_of(name)), "-m", "pip", *arguments, "--quiet"],
+        env={**os.environ, **(variables or {})},
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_TIMEOUT_S,
+        check=False,
     )
     if done.returncode != 0:
         raise EnvironmentFailed(f"{name}: {done.stderr.strip()[-800:]}")
-    stamp.write_text(wanted)
-    return python_of(name)
 
 
 def _fingerprint(requirements: tuple[str, ...]) -> str:

@@ -24,6 +24,9 @@ BINARY_SECTION = f"64-float MLP, own protocols, {CONNECTIONS} connections"
 
 X = np.linspace(0, 1, 64, dtype=np.float32).reshape(1, 64)
 OWN = torchgate("mlp", "mlp.py:Mlp", OPTIONS)
+COMPILED = replace(OWN, name="torchgate_compiled", label="torchgate, compiled wheel", compiled=True)
+BINARY = "OIP binary tensors"
+COMPILED_BINARY = f"{BINARY}, compiled wheel"
 OIP_PATH = "/v2/models/mlp/infer"
 
 
@@ -35,7 +38,9 @@ def measure(plan: Plan) -> list[Row]:
     targets: dict[str, Target] = {}
     missing: list[Row] = []
     with ExitStack() as stack:
-        for peer in (OWN, FLOOR, *plan.peers):
+        # Compiling takes a minute the first time: too long for a quick run.
+        own = (OWN, FLOOR) if plan.quick else (OWN, COMPILED, FLOOR)
+        for peer in (*own, *plan.peers):
             server = start(stack, plan, peer)
             if isinstance(server, str):
                 missing.append(left_out(PEERS_SECTION, peer.label, "JSON", server))
@@ -49,6 +54,9 @@ def measure(plan: Plan) -> list[Row]:
             targets[peer.name] = Target(server, payload, peer.path, CONNECTIONS)
             if peer is OWN:
                 targets |= _own_protocols(server, expected)
+            elif peer is COMPILED:
+                binary = payloads.oip_binary({"x": X})
+                targets[COMPILED_BINARY] = Target(server, binary, OIP_PATH, CONNECTIONS)
         say(f"  {plan.rounds} rounds over {len(targets)} loads")
         series = interleave(targets, plan.rounds, plan.seconds, plan.warm_up_s, plan.folder)
         silent = [name for name, found in series.items() if not found.rate]
@@ -59,7 +67,7 @@ def measure(plan: Plan) -> list[Row]:
 def _silent_row(name: str, target: Target, series: Series) -> Row:
     """Return the row of a load that got no answers in most rounds, although the first request was answered."""
     why = f"{series.answered_rounds} of {len(series.rounds)} rounds got answers; {target.server.state()}"
-    peer = next((peer for peer in (OWN, FLOOR, *PEERS) if peer.name == name), None)
+    peer = next((peer for peer in (OWN, COMPILED, FLOOR, *PEERS) if peer.name == name), None)
     if peer is None:
         row = left_out(BINARY_SECTION, "torchgate", name, why)
     else:
@@ -71,7 +79,7 @@ def _own_protocols(server: Server, expected: payloads.Array) -> dict[str, Target
     found = {}
     for name, payload, path in (
         ("OIP JSON", payloads.oip_json({"x": X}), OIP_PATH),
-        ("OIP binary tensors", payloads.oip_binary({"x": X}), OIP_PATH),
+        (BINARY, payloads.oip_binary({"x": X}), OIP_PATH),
         ("npy", payloads.npy({"x": X}), OWN.path),
     ):
         try:
@@ -86,7 +94,7 @@ def _own_protocols(server: Server, expected: payloads.Array) -> dict[str, Target
 def _peer_rows(series: dict[str, Series], peers: tuple[Peer, ...]) -> list[Row]:
     rows = []
     own = series.get(OWN.name)
-    for peer in (OWN, FLOOR, *peers):
+    for peer in (OWN, COMPILED, FLOOR, *peers):
         if peer.name not in series:
             continue
         row = row_of(PEERS_SECTION, peer.label, "JSON", series[peer.name])
@@ -103,10 +111,14 @@ def _binary_rows(series: dict[str, Series]) -> list[Row]:
         return []
     plain = series[OWN.name]
     rows = [row_of(BINARY_SECTION, "torchgate", "plain JSON", plain)]
-    for name in ("OIP JSON", "OIP binary tensors", "npy"):
+    for name in ("OIP JSON", BINARY, "npy"):
         if name in series:
-            target = BINARY_TARGET if name == "OIP binary tensors" else None
+            target = BINARY_TARGET if name == BINARY else None
             comparison = ratio(series[name].rate / plain.rate, "of plain JSON", target)
             row = row_of(BINARY_SECTION, "torchgate", name, series[name])
             rows.append(replace(row, comparison=comparison))
+    if COMPILED_BINARY in series and BINARY in series:
+        times = series[COMPILED_BINARY].rate / series[BINARY].rate
+        row = row_of(BINARY_SECTION, COMPILED.label, BINARY, series[COMPILED_BINARY])
+        rows.append(replace(row, comparison=ratio(times, "of the same interpreted")))
     return rows

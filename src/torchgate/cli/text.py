@@ -104,10 +104,11 @@ class TextConsole:
 
     def _starting(self, event: events.Starting) -> None:
         self._models = event.models
-        import importlib.metadata  # 20 ms that would delay the workers at the top of the file
+        from torchgate.cli.version import (
+            described,
+        )  # 20 ms that would delay the workers at the top of the file
 
-        version = importlib.metadata.version("torchgate")
-        self.rich.print(f"[bold]torchgate[/] {version} [dim](pid {event.pid})[/]")
+        self.rich.print(f"[bold]torchgate[/] {described()} [dim](pid {event.pid})[/]")
         rows = [("machine", "; ".join(event.facts))]
         for decision in event.decisions:
             name, colon, text = decision.partition(": ")

@@ -73,7 +73,7 @@ def test_several_inputs_in_any_order_come_in_the_signatures():
 def test_large_rows_are_recognised_without_reading_twice(monkeypatch):
     """Neither form falls back to the slow reading; else large requests would be read twice."""
     model = codec(X, tensor("y", "FP32", "batch", 2))
-    monkeypatch.setattr(model._plain, "_read_slowly", None)
+    monkeypatch.setattr("torchgate.worker.codec.plain.read_json", None)  # of the slow reading
     assert plain(model, {"x": [1, 2, 3], "y": [1, 2]}).single
     assert plain(model, {"y": [[1, 2]], "x": [[1, 2, 3]]}).rows == 1
     assert plain(codec(X), [[1, 2, 3]]).rows == 1
@@ -141,16 +141,23 @@ def test_too_many_rows():
     assert "at most 4" in error.detail
 
 
+def forbid_reading(monkeypatch, model):
+    """Make both ways of reading a bare value fail."""
+    for single in (True, False):
+        monkeypatch.setitem(model._plain._bare, single, None)
+    monkeypatch.setattr("torchgate.worker.codec.plain.read_json", None)
+
+
 @pytest.mark.parametrize("piece", [b"0,", b"[],"])
 def test_absurdly_many_elements_are_refused_before_they_are_read(piece, monkeypatch):
     """Lists take ten times the memory of their text, so far too many elements never become lists."""
     static = codec(X, max_rows=4)
-    monkeypatch.setattr(static._plain, "_read_bare", None)
+    forbid_reading(monkeypatch, static)
     body = b"[" + piece * 200_000 + b"0]"
     assert refusal(lambda: plain(static, body)).cause is Cause.TOO_MANY_ROWS
     if piece == b"[],":
         dynamic = codec(tensor("ids", "INT64", "batch", "seq"), max_rows=4)
-        monkeypatch.setattr(dynamic._plain, "_read_bare", None)
+        forbid_reading(monkeypatch, dynamic)
         assert refusal(lambda: plain(dynamic, body)).cause is Cause.TOO_MANY_ROWS
 
 
