@@ -104,9 +104,8 @@ class TextConsole:
 
     def _starting(self, event: events.Starting) -> None:
         self._models = event.models
-        from torchgate.cli.version import (
-            described,
-        )  # 20 ms that would delay the workers at the top of the file
+        # At the top of the file it would delay the workers by 20 ms.
+        from torchgate.cli.version import described
 
         self.rich.print(f"[bold]torchgate[/] {described()} [dim](pid {event.pid})[/]")
         rows = [("machine", "; ".join(event.facts))]
