@@ -80,6 +80,25 @@ def test_the_latency_of_each_request_shows(page):
     assert len(points.split()) > 3
 
 
+@pytest.mark.parametrize("width", [320, 360])
+def test_on_a_narrow_window_texts_break_where_they_may(page, width):
+    """No sideways scrolling, and no figure is torn from its unit."""
+    size = {"width": width, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        draw(page, 3)
+        _wait(page, lambda: "slowest" in _text(page, "summary"))
+        assert page.execute_script("return document.documentElement.scrollWidth") <= width
+        lines = page.execute_script(
+            "return [...document.querySelectorAll('#summary span')].map((e) => e.getClientRects()[0].height"
+            " / parseFloat(getComputedStyle(e).lineHeight));"
+        )
+        assert lines == pytest.approx([1, 1], abs=0.2)
+        assert _text(page, "summary").endswith(" ms")
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_clear_and_escape_empty_the_page(page):
     for clear in (
         lambda: page.find_element(By.ID, "clear").click(),

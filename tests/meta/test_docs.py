@@ -12,6 +12,7 @@ import pytest
 
 import torchgate
 from torchgate.errors import Cause
+from torchgate.gateway.handlers.predict import ENCODINGS
 from torchgate.schema.problem import STATUS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -111,3 +112,13 @@ def test_a_pain_needs_a_test_on_the_running_product():
     known = {"N01": {"pain": "p", "mechanism": "m"}}
     assert "| N01 |" not in render(known, {"N01": ["tests/unit/x/test_y.py::test_z"]})
     assert "| N01 |" in render(known, {"N01": ["tests/process/test_y.py::test_z"]})
+
+
+@pytest.mark.parametrize("page", ["causes.md", "http-api.md", "http.md", "routes.md"])
+def test_the_codings_of_request_bodies_are_those_that_are_taken(page):
+    """Wherever one is named that bodies may have, all are."""
+    text = (DOCS / "reference" / page).read_text()
+    lines = [line for line in text.splitlines() if "deflate" in line]
+    assert lines, page
+    for coding in set(ENCODINGS.values()):
+        assert all(coding in line for line in lines), coding
