@@ -13,7 +13,7 @@ Reading order, from the process's entry inwards:
 - `compute`, `runner`: the thread of the model, and one batch on it: assemble, call, bisect.
 - `untried`: when the model raises for a length it was never called with
 - `codec_pool`, `codec`: request bytes to arrays and back, off the I/O thread where it could be slow.
-- `metrics`, `log`, `resident`: counters, log lines, memory.
+- `metrics`, `log`, `failures`, `resident`: counters, log lines and which failures get one, memory.
 - `orphan`: how it leaves when the supervisor was killed.
 
 Loading a model:

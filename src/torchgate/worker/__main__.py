@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> None:
         os._exit(code)
 
     def crashed(error: BaseException) -> None:
-        log.failure("a thread of the worker failed; the process ends", b"-", error)
+        log.fatal("a thread of the worker failed; the process ends", error)
         leave(_CRASHED)
 
     control = ControlLink(socket.socket(fileno=int(arguments[0])))

@@ -1,8 +1,8 @@
 """Log lines of a worker, on stderr, never waiting for whoever reads them.
 
 Lines go through a bounded queue to a daemon thread; what finds no room, and what the disk or pipe does not take, is
-counted and dropped, so that a full disk or an unread pipe can't stop the I/O thread. Traces of failing models are
-rate-bounded: a model that fails on every request would otherwise bury everything else.
+counted and dropped, so that a full disk or an unread pipe can't stop the I/O thread. Traces of failing models and hooks
+are bounded by `torchgate.worker.failures`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import traceback
 from collections.abc import Callable
 
 from torchgate.clock import NS_PER_S
+from torchgate.worker.failures import Failures
 
 _MAX_LINES = 1000
 _MAX_TEXT = 16 * 1024
-_TRACES = 10  # traces per window
-_WINDOW_NS = 10 * NS_PER_S
 _STDERR = 2
 
 
@@ -36,9 +35,7 @@ class WorkerLog:
         self.on_lost: Callable[[int], None] | None = None
         self._lines: collections.deque[bytes] = collections.deque()
         self._ready = threading.Semaphore(0)
-        self._window_ns = 0
-        self._traces = 0
-        self._suppressed = 0
+        self._failures = Failures()
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
 
@@ -53,28 +50,31 @@ class WorkerLog:
         self._ready.release()
 
     def failure(self, what: str, request_id: bytes, error: BaseException) -> None:
-        """Log an exception with its trace under a request id; at most `_TRACES` in ten seconds."""
-        now_ns = time.monotonic_ns()
-        if now_ns - self._window_ns > _WINDOW_NS:
-            if self._suppressed:
-                self.line(f"{self._suppressed} further failures were not logged")
-            self._window_ns, self._traces, self._suppressed = now_ns, 0, 0
-        self._traces += 1
-        if self._traces > _TRACES:
-            self._suppressed += 1
-            return
+        """Log an exception of a request; often the same ones are only counted (`torchgate.worker.failures`)."""
+        for text in self._failures.take(what, request_id, error, time.monotonic_ns()):
+            self.line(text)
+
+    def fatal(self, what: str, error: BaseException) -> None:
+        """Log the exception that ends the process, always in full."""
         trace = "".join(traceback.format_exception(error)).rstrip()
-        self.line(f"request {request_id.decode('latin-1')}: {what}\n{trace}")
+        self.line(f"{what}\n{trace}")
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until the queued lines are written, at most so long."""
+        """Say what is still to be said and wait until the queued lines are written, at most so long."""
+        for text in self._failures.close(time.monotonic_ns()):
+            self.line(text)
         end = time.monotonic() + timeout_s
         while self._lines and time.monotonic() < end:
             time.sleep(0.005)
 
     def _write(self) -> None:
         while True:
-            self._ready.acquire()
+            next_ns = self._failures.next_ns
+            wait_s = max(0.0, (next_ns - time.monotonic_ns()) / NS_PER_S) if next_ns else None
+            if not self._ready.acquire(timeout=wait_s):
+                for text in self._failures.due(time.monotonic_ns()):
+                    self.line(text)
+                continue
             line = self._lines[0]
             try:
                 while line:

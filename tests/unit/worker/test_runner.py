@@ -21,7 +21,6 @@ from torchgate.wire.frames import InferMeta
 from torchgate.worker.batching import Batch
 from torchgate.worker.codec.decoded import AnswerForm, Decoded
 from torchgate.worker.latency import LatencyTable
-from torchgate.worker.log import WorkerLog
 from torchgate.worker.metrics import WorkerMetrics
 from torchgate.worker.request import Request
 from torchgate.worker.runner import Runner, is_out_of_memory
@@ -405,14 +404,3 @@ def test_an_answer_without_its_rows_is_described(bench: Bench) -> None:
     assert error is not None
     assert error.cause is Cause.MODEL_ERROR
     assert "output y of a call with 1 row has shape [0" in error.detail
-
-
-def test_the_log_is_bounded_in_traces() -> None:
-    """A model that fails always must not bury everything else."""
-    log = WorkerLog.__new__(WorkerLog)
-    lines: list[str] = []
-    log.line = lines.append  # type: ignore[method-assign]
-    log._window_ns = log._traces = log._suppressed = 0
-    for _ in range(100):
-        log.failure("the model raised", b"r", ValueError("x"))
-    assert len(lines) == 10
