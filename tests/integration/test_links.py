@@ -14,7 +14,16 @@ from torchgate.inference.channel import Channel
 from torchgate.inference.service import InferenceService, Prediction
 from torchgate.link.arena import THRESHOLD_BYTES
 from torchgate.schema.messages import AttachReplica, LinkBroken
-from torchgate.wire.frames import REPLAY, SHARED, SOLO, FrameType, InferMeta, Protocol, ResultMeta
+from torchgate.wire.frames import (
+    MORE,
+    REPLAY,
+    SHARED,
+    SOLO,
+    FrameType,
+    InferMeta,
+    Protocol,
+    ResultMeta,
+)
 
 META = msgspec.msgpack.encode(InferMeta(protocol=Protocol.PLAIN, content_type="application/json"))
 
@@ -82,20 +91,29 @@ def test_a_request_reaches_the_worker_byte_for_byte_and_its_answer_comes_back() 
     run(main)
 
 
-def test_the_worker_gets_the_first_of_many_requests_before_the_turn_of_the_loop_ends() -> None:
+@pytest.mark.parametrize("count", [7, 8, 16, 20])
+def test_many_requests_go_in_groups_and_each_but_the_last_says_that_more_comes(count: int) -> None:
     async def main() -> None:
         service = make_service()
         worker = FakeWorker(service)
         await until(lambda: service.is_ready("m"))
-        asked = [Asked(service, [b"%d" % i]) for i in range(20)]
+        before = len(worker.frames)
+        asked = [Asked(service, [b"%d" % i]) for i in range(count)]
         worker._readable()  # no other callback has run since
-        early = len(worker.infers)
-        assert 0 < early < 20
-        await until(lambda: len(worker.infers) == 20)
+        early = worker.infers
+        assert len(early) == count // 8 * 8
+        assert [bool(frame.flags & MORE) for frame in early] == [
+            i % 8 == 0 for i in range(1, len(early) + 1)
+        ]
+        await until(lambda: len(worker.infers) == count)
+        await asyncio.sleep(0.01)
+        # The last thing said is never that more comes: a request, or that the turn is over.
+        assert not worker.frames[-1].flags & MORE
+        assert len(worker.frames) - before == count + (count % 8 == 0)
         for frame in worker.infers:
             worker.answer(frame, frame.body)
         await until(lambda: all(one.answers for one in asked))
-        assert [one.body for one in asked] == [b"%d" % i for i in range(20)]
+        assert [one.body for one in asked] == [b"%d" % i for i in range(count)]
         service.close()
 
     run(main)

@@ -13,7 +13,7 @@ import pytest
 from tests.models import puppet
 from tests.process.worker_driver import WorkerProcess
 from torchgate.schema.messages import WorkerNotice
-from torchgate.wire.frames import READY, SOLO, InferMeta, StatusMeta
+from torchgate.wire.frames import MORE, READY, SOLO, InferMeta, StatusMeta
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,6 +57,19 @@ def test_requests_that_wait_together_run_together(worker: WorkerProcess) -> None
     assert [a.json["y"][0] for a in answers] == [2.0 * n for n in range(20)]
     assert worker.count("torchgate_executions_total") - before <= 4
     assert all(a.queue_us > 50_000 for a in answers)
+
+
+def test_a_gateway_that_stops_in_the_middle_of_a_turn_is_answered_all_the_same(
+    worker: WorkerProcess,
+) -> None:
+    """It said that more comes, and nothing does: its request and those of others run before long."""
+    other = worker.attach()
+    other.wait_ready()
+    waiting = worker.gateway.send(row(1.0), flags=MORE)
+    assert other.ask(row(2.0)).json["y"][0] == 4.0
+    assert worker.gateway.wait([waiting])[0].json["y"][0] == 2.0
+    worker.gateway.turn_over()
+    assert worker.gateway.ask(row(3.0)).json["y"][0] == 6.0
 
 
 def test_a_malformed_body_is_its_own_problem(worker: WorkerProcess) -> None:

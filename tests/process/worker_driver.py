@@ -125,6 +125,10 @@ class GatewayEnd:
         """Send a PING."""
         self.sock.sendall(pack_header(FrameType.PING, 0, 0, 0, 0, 0, 0))
 
+    def turn_over(self) -> None:
+        """Send a TURN: what MORE promised is all there."""
+        self.sock.sendall(pack_header(FrameType.TURN, 0, 0, 0, 0, 0, 0))
+
     def receive(self, timeout_s: float = ANSWER_S) -> list[Frame]:
         """Wait for bytes; return the frames they complete. An empty list is the end of the link."""
         self.sock.settimeout(timeout_s)

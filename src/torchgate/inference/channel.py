@@ -22,7 +22,7 @@ from typing import Protocol
 from torchgate.errors import ProtocolError
 from torchgate.inference.prediction import Prediction
 from torchgate.link.arena import THRESHOLD_BYTES, ArenaWriter
-from torchgate.wire.frames import HEADER, SHARED, Frame, FrameType
+from torchgate.wire.frames import HEADER, MORE, SHARED, Frame, FrameType
 from torchgate.wire.reader import FrameReader
 
 RECEIVE_BYTES = 256 * 1024
@@ -30,6 +30,7 @@ _OFFSET = struct.Struct("<Q")
 _INFER = int(FrameType.INFER)
 _CANCEL = int(FrameType.CANCEL)
 _PING = int(FrameType.PING)
+_TURN = int(FrameType.TURN)
 _pack = HEADER.pack
 # So many requests leave before the turn of the loop ends: the worker decodes them while we read more.
 _HAND_OVER_FRAMES = 8
@@ -71,6 +72,7 @@ class Channel:
         self._out: list[bytes] = []
         self._gathered = 0  # INFER frames in `_out`
         self._is_due = False  # `_turn_ends` will be called
+        self._promised = False  # the last frame sent said MORE
         self._has_large = False
         self._rest: collections.deque[bytes | memoryview] = collections.deque()
         self._is_open = False
@@ -106,6 +108,11 @@ class Channel:
                 flags |= SHARED
             else:
                 self._has_large = True
+        self._gathered += 1
+        hands_over = self._gathered >= _HAND_OVER_FRAMES and not self._rest
+        if hands_over:
+            self._promised = True
+            flags |= MORE
         out.append(
             _pack(
                 _INFER, flags, len(request_id), len(meta), size,
@@ -118,8 +125,7 @@ class Channel:
             out.append(_OFFSET.pack(prediction.offset))
         else:
             out += prediction.chunks
-        self._gathered += 1
-        if self._gathered >= _HAND_OVER_FRAMES and not self._rest:
+        if hands_over:
             self._flush()
 
     def cancel(self, id_: int) -> None:
@@ -162,6 +168,10 @@ class Channel:
 
     def _turn_ends(self) -> None:
         self._is_due = False
+        if self._promised:
+            self._promised = False
+            if not self._out:
+                self._out.append(_pack(_TURN, 0, 0, 0, 0, 0, 0))
         self._flush()
 
     def _flush(self) -> None:

@@ -45,11 +45,15 @@ class FrameType(enum.IntEnum):
     STATUS = 5  # worker -> gateway: load; sent with each flush of results and on change
     PING = 6  # gateway -> worker, answered by a STATUS
     DRAIN = 7  # either way: take or send no new work on this link
+    TURN = (
+        8  # gateway -> worker: the turn of which MORE spoke is over; sent when nothing else says so
+    )
 
 
 # Flags of INFER.
 SOLO = 1  # run alone: this request was in a batch that killed a worker
 REPLAY = 2  # was sent to another replica before
+MORE = 4  # the gateway is in the middle of a turn of its loop: it sends something else at its end
 # Flags of STATUS.
 READY = 1  # loaded, warmed, answering
 DRAINING = 2

@@ -13,7 +13,7 @@ import socket
 
 from torchgate.link.arena import ArenaReader
 from torchgate.link.control import LinkClosed
-from torchgate.wire.frames import HEADER, HEADER_SIZE, Frame, FrameType
+from torchgate.wire.frames import HEADER, HEADER_SIZE, MORE, Frame, FrameType
 from torchgate.wire.reader import FrameReader
 from torchgate.worker.request import Request
 
@@ -52,6 +52,7 @@ class GatewayLink:
         self.answered = False  # answers were added since the last status
         self.blocked = False  # the socket took less than was offered
         self.paused = False  # not read because too many answers are kept
+        self.more = False  # its gateway is in the middle of a turn
 
     def fileno(self) -> int:
         """Return the socket's descriptor."""
@@ -81,6 +82,8 @@ class GatewayLink:
                 frames += self._reader.feed(view[:size])
                 if size < len(buffer):
                     break
+        if frames:
+            self.more = bool(frames[-1].flags & MORE)
         return frames
 
     def add(

@@ -34,6 +34,7 @@ from torchgate.schema.messages import (
 )
 from torchgate.worker.batching import Batch
 from torchgate.worker.gateway_link import GatewayLink
+from torchgate.worker.hold import Hold
 from torchgate.worker.log import WorkerLog
 from torchgate.worker.request import Request
 
@@ -125,6 +126,7 @@ class IoLoop:
         self._activity: Activity | None = None
         self._buffer = bytearray(_READ_BYTES)
         self._more = False
+        self._hold = Hold()
         self._drain_until_ns = 0
         self._busy_ns = 0
         self._status_ns = 0
@@ -193,7 +195,10 @@ class IoLoop:
         now_ns = time.monotonic_ns()
         if serving.next_deadline_ns and now_ns >= serving.next_deadline_ns:
             serving.expire()
-        self._more = serving.start_batches()
+        if self._links and self._hold.holds(self._links.values(), now_ns):
+            self._more = False
+        else:
+            self._more = serving.start_batches()
         serving.finish_turn(now_ns)
         rows = serving.queued_rows
         tell = rows != self._told_rows and now_ns >= self._status_ns
@@ -212,6 +217,8 @@ class IoLoop:
         serving = self._serving
         if serving is not None and serving.next_deadline_ns:
             until_ns = min(until_ns, serving.next_deadline_ns)
+        if self._hold.until_ns:
+            until_ns = min(until_ns, self._hold.until_ns)
         if self._drain_until_ns:
             until_ns = min(until_ns, now_ns + _LINGER_NS // 2, self._drain_until_ns)
         # Round up to whole milliseconds, epoll's grain, rather than spin through the last one.

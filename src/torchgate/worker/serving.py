@@ -105,7 +105,7 @@ class Serving:
                     self._cancel(request)
             elif kind == FrameType.PING:
                 link.answered = True
-            elif kind != FrameType.DRAIN:
+            elif kind not in (FrameType.DRAIN, FrameType.TURN):
                 raise ProtocolError(Cause.WORKER_PROTOCOL, f"frame type {kind} from a gateway")
         if self._decoded > decoded:
             self._decode_ns += time.monotonic_ns() - now_ns
