@@ -3,6 +3,7 @@
 Read in this order:
 
 - `service`: what the HTTP handlers and the control link talk to; one object per gateway.
+- `standing`: what that object says of itself.
 - `prediction`: one request and its life.
 - `dispatch`: one per model: choose a replica, park, replay, the SOLO lane. Decisions only, no I/O.
 - `admission`: may this be accepted now, and by whom.

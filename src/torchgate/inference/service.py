@@ -13,8 +13,6 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from torchgate.clock import Clock
 from torchgate.errors import Cause, RequestError
 from torchgate.inference.answers import error_answer
@@ -23,6 +21,7 @@ from torchgate.inference.dispatch import Dispatcher
 from torchgate.inference.meters import ModelMeters
 from torchgate.inference.prediction import Answer, Prediction
 from torchgate.inference.replica import Replica
+from torchgate.inference.standing import ModelReadiness, ServiceStatistics
 from torchgate.link.arena import ArenaWriter
 from torchgate.observe.counters import CounterBlock
 from torchgate.schema.config import ModelConfig
@@ -37,40 +36,6 @@ from torchgate.schema.signature import Signature
 from torchgate.wire.frames import Frame
 
 _COUNTER_BITS = 48  # of a request id; the gateway's number stands above them
-
-
-class ModelReadiness(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a model can be asked, and why not.
-
-    Attributes:
-        name: Served name.
-        state: ``ready``, ``starting``, ``unavailable`` (it was ready; a replica is being replaced) or ``failed``.
-        ready: Replicas that are loaded, warmed and answering this gateway.
-        wanted: Replicas configured.
-        reason: One sentence, empty when all are ready.
-    """
-
-    name: str
-    state: str
-    ready: int
-    wanted: int
-    reason: str = ""
-
-
-class ServiceStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What one gateway holds now.
-
-    Attributes:
-        open: Predictions not yet answered.
-        parked: Of these, waiting for a replica.
-        suspects: Of these, waiting for the SOLO lane.
-        unknown_results: Answers that nobody had asked for; a sign of an error of ours.
-    """
-
-    open: int
-    parked: int
-    suspects: int
-    unknown_results: int
 
 
 class InferenceService:

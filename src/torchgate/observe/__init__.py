@@ -3,7 +3,7 @@
 Read in this order:
 
 - `metrics`: every metric, declared once.
-- `counters`: the block of numbers in which a process counts.
+- `counters`, `sample`: the block of numbers in which a process counts; one that was read.
 - `activity`: what a worker is doing right now.
 - `logs`: the access log, bounded and off the loop.
 - `stall`: lateness of a loop, and what held it.

@@ -18,7 +18,7 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 
-import msgspec
+from torchgate.observe.sample import Sample
 
 _HEADER = struct.Struct("<QII")
 _RECORD = struct.Struct("<BIHH")
@@ -41,22 +41,6 @@ ROWS_BOUNDS: tuple[float, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 BOUNDS: dict[str, tuple[float, ...]] = {}
 """Bounds of each histogram by metric name; filled by `torchgate.observe.metrics`."""
-
-
-class Sample(msgspec.Struct, frozen=True):
-    """One named metric read from a block.
-
-    Attributes:
-        kind: `COUNTER`, `GAUGE` or `HISTOGRAM`.
-        name: Metric name.
-        labels: Label values, in the order declared in `torchgate.observe.metrics`.
-        values: One value, or the buckets, overflow and sum of a histogram.
-    """
-
-    kind: int
-    name: str
-    labels: tuple[str, ...]
-    values: tuple[float, ...]
 
 
 def create_block() -> int:

@@ -20,8 +20,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from torchgate.clock import NS_PER_S
-from torchgate.observe.counters import COUNTER, GAUGE, HISTOGRAM, Sample
+from torchgate.observe.counters import COUNTER, GAUGE, HISTOGRAM
 from torchgate.observe.metrics import METRICS, MetricSpec
+from torchgate.observe.sample import Sample
 from torchgate.supervisor.limits import resident_bytes
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 
 from torchgate.clock import Clock
-from torchgate.observe.counters import GAUGE, CounterBlock, Sample
+from torchgate.observe.counters import GAUGE, CounterBlock
+from torchgate.observe.sample import Sample
 from torchgate.supervisor.child import ChildState
 from torchgate.supervisor.exposition import Sums, add_up, process_samples, prometheus_text
 from torchgate.supervisor.statistics import statistics_json

@@ -7,7 +7,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from torchgate.observe import metrics
-from torchgate.observe.counters import GAUGE, CounterBlock, Sample, create_block
+from torchgate.observe.counters import GAUGE, CounterBlock, create_block
+from torchgate.observe.sample import Sample
 from torchgate.schema.config import ModelConfig
 from torchgate.supervisor.exposition import add_up, process_samples, prometheus_text
 from torchgate.supervisor.statistics import statistics_json

@@ -9,7 +9,7 @@ import msgspec
 
 from torchgate.gateway.exchange import Exchange
 from torchgate.gateway.snapshot import GatewayContext
-from torchgate.inference.service import ModelReadiness
+from torchgate.inference.standing import ModelReadiness
 from torchgate.schema.problem import JSON_TYPE
 
 _NO_STORE = ((b"cache-control", b"no-store"),)

@@ -546,7 +546,7 @@ def test_json_part_is_parsed_once_and_the_memory_of_it_bounded(monkeypatch):
     """The JSON beside binary data repeats: it is remembered, but never beyond a bound, and never with its data."""
     model = codec(X)
     first = oip(model, binary(DATA), DATA)
-    monkeypatch.setattr(model._oip, "_parse", None)
+    monkeypatch.setattr("torchgate.worker.codec.oip_request.parse_request", None)
     other = np.array([7, 8, 9], np.float32).tobytes()
     assert oip(model, binary(other), other).arrays["x"].tolist() == [[7, 8, 9]]
     assert first.arrays["x"].tolist() == [[0, 1, 2]]
