@@ -26,6 +26,13 @@ class Assembly:
     Args:
         signature: The model's contract.
         max_rows: Most rows in one request.
+
+    Attributes:
+        has_rows: Whether inputs have a row axis.
+        ports: The inputs, in order.
+        names: Their names. by_name: The inputs by name.
+        static_key: ``shape_key`` of requests when all sizes after the row axis are fixed.
+        simple: The only input, when its shape is all there is to check; else None.
     """
 
     def __init__(self, signature: Signature, max_rows: int) -> None:
@@ -37,17 +44,17 @@ class Assembly:
         self.names = tuple(port.name for port in self.ports)
         self.by_name = {port.name: port for port in self.ports}
         self._max_rows = max_rows
-        self._static_key = tuple(port.static for port in self.ports if port.static is not None)
-        self._is_static = len(self._static_key) == len(self.ports)
+        self.static_key = tuple(port.static for port in self.ports if port.static is not None)
+        self._is_static = len(self.static_key) == len(self.ports)
         self._shared = shares_dimensions(signature.inputs) or (
             not self.has_rows and sum(BATCH in spec.shape for spec in signature.inputs) > 1
         )
         self._most_elements = self._count_most(max_rows, skip=0)
         self._most_lists = self._count_most(max_rows, skip=1)
         self._ranged = any(port.ranged for port in self.ports)
-        self._simple: Port | None = None  # the only input, when its shape is all there is to check
+        self.simple: Port | None = None  # the only input, when its shape is all there is to check
         if self.has_rows and self._is_static and len(self.ports) == 1 and not self._ranged:
-            self._simple = self.ports[0]
+            self.simple = self.ports[0]
 
     def _count_most(self, max_rows: int, *, skip: int) -> int | None:
         """Most elements of a request; with ``skip`` 1, most lists that hold elements. None when that is open."""
@@ -134,9 +141,9 @@ class Assembly:
             RequestError: A shape, the number of rows or an element is not what the model takes.
         """
         ports = self.ports
-        simple = self._simple
+        simple = self.simple
         if simple is not None and single and arrays[0].shape == simple.static:
-            key = self._static_key
+            key = self.static_key
             return Decoded({simple.name: arrays[0][None]}, 1, key, form, single=True)
         if single:
             arrays = self._with_rows(arrays)
@@ -153,7 +160,7 @@ class Assembly:
             for port, array in zip(ports, arrays, strict=True):
                 port.check_range(array, single=single)
         if self._is_static:
-            key = self._static_key
+            key = self.static_key
         elif self.has_rows:
             key = tuple([array.shape[1:] for array in arrays])
         else:

@@ -211,7 +211,7 @@ class Codec:
     def _read_json(self, meta: InferMeta, body: Body) -> Decoded:
         text = body if type(body) is bytes else bytes(body)
         try:
-            return self._plain.read(text, AnswerForm.PLAIN_JSON)
+            return self._plain.read(text)
         except RequestError as error:
             undecided = self._decode_types and not is_json(essence(meta.content_type))
             if error.cause is not Cause.BAD_JSON or not undecided:

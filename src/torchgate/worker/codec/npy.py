@@ -6,8 +6,9 @@ object arrays, no structured types, no evaluation, and never pickle. The element
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from torchgate.worker.codec.ports import (
 )
 
 MAGIC: Final = b"\x93NUMPY"
+KEPT_HEADERS: Final = 256
 MAX_HEADER_BYTES: Final = 4096  # numpy writes 128 for any tensor of up to some 20 dimensions
 _ALIGN: Final = 64
 
@@ -54,6 +56,20 @@ _KINDS = {
 }
 
 
+class _Head(NamedTuple):
+    """What the header of a file says.
+
+    Attributes:
+        shape: Of the array.
+        descr: Type of its elements, as numpy writes it.
+        fortran: Whether the first index runs fastest.
+    """
+
+    shape: tuple[int, ...]
+    descr: str
+    fortran: bool
+
+
 def read_npy(port: Port, body: bytes | memoryview) -> Array:
     """Return the array of an ``.npy`` body as the input's type, in its own shape.
 
@@ -61,21 +77,19 @@ def read_npy(port: Port, body: bytes | memoryview) -> Array:
         RequestError: Not the format, or elements that can't become the input's type without loss.
     """
     view = memoryview(body)
-    header, start = _split(view)
-    found = _HEADER.fullmatch(header)
-    if found is None or None in found.groups():
-        raise _malformed("its header describes no plain array of numbers")
-    shape = tuple(int(size) for size in found["shape"].split(b",") if size)
-    descr = found["descr"].decode()
-    datatype = _KINDS.get(descr.lstrip("<>|="))
+    start = _start(view)
+    head = _read_head(bytes(view[10 if view[6] == 1 else 12 : start]))
+    shape = head.shape
+    datatype = _KINDS.get(head.descr.lstrip("<>|="))
     if datatype is None:
         raise port.error(
-            f"Input {port.name!r} takes {port.datatype}; an array of type {descr!r} can't be read.",
-            f"{descr} {show_shape(shape)}",
+            f"Input {port.name!r} takes {port.datatype}; an array of type {head.descr!r} can't be read.",
+            f"{head.descr} {show_shape(shape)}",
         )
-    array = _elements(view[start:], datatype, shape, swapped=descr.startswith(">"))
-    fortran = found["fortran"] == b"True"
-    array = array.reshape(shape[::-1]).transpose() if fortran else array.reshape(shape)
+    array = _elements(view[start:], datatype, shape, swapped=head.descr.startswith(">"))
+    array = array.reshape(shape[::-1]).transpose() if head.fortran else array.reshape(shape)
+    if datatype is port.datatype and not head.fortran:
+        return array
     if not is_lossless(datatype, port.datatype):
         raise port.error(
             f"Input {port.name!r} is {port.datatype}, not {datatype}.",
@@ -85,9 +99,9 @@ def read_npy(port: Port, body: bytes | memoryview) -> Array:
     return np.ascontiguousarray(widen(array, datatype, port.datatype)).reshape(shape)
 
 
-def _split(view: memoryview) -> tuple[bytes, int]:
-    """Return the header text without blanks, and where the elements start."""
-    if bytes(view[:6]) != MAGIC or len(view) < 10:
+def _start(view: memoryview) -> int:
+    """Return where the elements start."""
+    if len(view) < 10 or bytes(view[:6]) != MAGIC:
         raise _malformed("it does not start like one")
     if view[6] == 1:
         start, size = 10, int.from_bytes(view[8:10], "little")
@@ -99,7 +113,17 @@ def _split(view: memoryview) -> tuple[bytes, int]:
         raise _malformed(f"its header has more than {MAX_HEADER_BYTES} bytes")
     if len(view) < start + size:
         raise _malformed("it ends inside its header")
-    return bytes(view[start : start + size]).translate(None, _BLANKS), start + size
+    return start + size
+
+
+@functools.lru_cache(KEPT_HEADERS)
+def _read_head(header: bytes) -> _Head:
+    """Read the text of a header; clients repeat theirs."""
+    found = _HEADER.fullmatch(header.translate(None, _BLANKS))
+    if found is None or None in found.groups():
+        raise _malformed("its header describes no plain array of numbers")
+    shape = tuple(int(size) for size in found["shape"].split(b",") if size)
+    return _Head(shape, found["descr"].decode(), found["fortran"] == b"True")
 
 
 def _elements(

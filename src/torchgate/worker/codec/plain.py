@@ -22,6 +22,7 @@ from torchgate.worker.codec.decoded import AnswerForm, Decoded
 from torchgate.worker.codec.elements import array_from_json
 from torchgate.worker.codec.jsontext import kind_of, read_json, refuse_duplicates
 from torchgate.worker.codec.ports import DTYPE, Array, Port, fp32_to_bf16, json_element, nested
+from torchgate.worker.codec.row_reader import row_reader
 
 # The first key of an object and the brackets its value opens with; or those of a bare value.
 _PEEK = re.compile(rb'\s*(?:\{\s*"([^"\\]*)"\s*:\s*)?((?:\[\s*){0,64})')
@@ -55,6 +56,7 @@ class PlainReader:
 
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
+        self._row = row_reader(assembly)
         self._ports = assembly.ports
         self._only = self._ports[0] if len(self._ports) == 1 else None
         self._quotes = 2 * len(self._ports)
@@ -107,12 +109,16 @@ class PlainReader:
             return None
         return msgspec.json.Decoder(self._type(self._only, single=single)).decode
 
-    def read(self, body: bytes, form: AnswerForm) -> Decoded:
+    def read(self, body: bytes) -> Decoded:
         """Read one body.
 
         Raises:
             RequestError: Not JSON, or not what the model takes.
         """
+        if self._row is not None:
+            decoded = self._row.read(body)
+            if decoded is not None:
+                return decoded
         if len(body) >= COUNTED_BYTES:
             self._assembly.check_text_size(body)
         found = _PEEK.match(body)
@@ -132,7 +138,7 @@ class PlainReader:
         if arrays is None:
             arrays = self._read_slowly(body)
             single = self._has_rows and arrays[0].ndim == self._ports[0].rank - 1
-        return self._assembly.build(arrays, form, single=single)
+        return self._assembly.build(arrays, AnswerForm.PLAIN_JSON, single=single)
 
     def _read_object(self, body: bytes, *, single: bool) -> list[Array] | None:
         decode = self._object[single]
