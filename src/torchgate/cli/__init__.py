@@ -6,7 +6,7 @@ Reading order:
 - `app`: the commands and global options
 - `serve`, `demo`, `version`: one file per command
 - `early`: a signal before the service listens for them itself
-- `head_start`: the first worker is started before the options are read
+- `head_start`: workers are started before the options are read in full
 - `build`: what was typed -> `torchgate.schema.config.ServeConfig`
 - `machine`: what each model gets of this machine
 - `values`: sizes, and options that may differ by model
@@ -39,7 +39,7 @@ def main() -> None:
         head_start.begin(sys.argv[1:])
         _run()
     finally:
-        head_start.first_worker.end()
+        head_start.workers.end()
 
 
 def _run() -> None:

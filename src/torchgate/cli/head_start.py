@@ -1,9 +1,9 @@
-"""The first worker is started before the command line is read in full.
+"""Workers are started before the command line is read in full.
 
-Importing torch is most of the time to ready, and reading the options costs a fifth of that (typer, pydantic). So the
-arguments are skimmed for what a worker's environment depends on, and one is started. Once everything is known, it is
-taken only if its environment is exactly the one wanted (`torchgate.supervisor.launch`): skimming wrongly costs
-a process that is ended, never a worker with the wrong threads or device.
+Importing torch is most of the time to ready, and reading the options costs a tenth of that (typer, pydantic). So the
+arguments are skimmed for what a worker's environment depends on, and workers are started. Once everything is known, one
+is taken only if its environment is exactly the one wanted (`torchgate.supervisor.launch`): skimming wrongly costs
+processes that are ended, never a worker with the wrong threads or device.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import msgspec
 from torchgate.errors import ConfigError
 from torchgate.supervisor.launch import WORKER, Ahead
 
-first_worker = Ahead()
-"""Taken by `torchgate.supervisor.run`; `torchgate.cli.main` ends it if nobody took it."""
+workers = Ahead()
+"""Taken by `torchgate.supervisor.run`; `torchgate.cli.main` ends those that nobody took."""
 
 FLAGS = frozenset({"--compress", "--no-compress", "--public-metrics"})
 """Options of ``serve`` without a value (a test compares)."""
@@ -36,7 +36,7 @@ class Skimmed(msgspec.Struct):
 
 
 def begin(arguments: Sequence[str]) -> None:
-    """Start the first worker if ``arguments`` look as if one will be wanted; whatever is wrong is told later."""
+    """Start workers if ``arguments`` look as if they will be wanted; whatever is wrong is told later."""
     if not arguments or _NOT_SERVING & set(arguments):
         return
     command, *rest = arguments
@@ -78,11 +78,14 @@ def _start(skimmed: Skimmed) -> None:
     from torchgate.supervisor.strays import mark_of
 
     targets = parse_targets(skimmed.targets)
-    if not targets:
-        return
-    decision = machine.decide_all(targets, skimmed.replicas, skimmed.threads, skimmed.device)[0]
+    decisions = machine.decide_all(targets, skimmed.replicas, skimmed.threads, skimmed.device)
     limits.raise_open_files()  # inherited
-    name = targets[0].name
-    config = ModelConfig(name=name, target=skimmed.targets[0], threads=decision.threads)
-    env = worker_environment(config, place(decision.device, 0), mark_of(name, 0, 1))
-    first_worker.start(WORKER, env, time.monotonic_ns())
+    # More than there are CPUs would only wait for each other.
+    room = machine.facts().affinity
+    for target, decision in zip(targets, decisions, strict=True):
+        config = ModelConfig(name=target.name, target="", threads=decision.threads)
+        for replica in range(min(decision.replicas, room)):
+            placement = place(decision.device, replica)
+            env = worker_environment(config, placement, mark_of(target.name, replica, 1))
+            workers.start(WORKER, env, time.monotonic_ns())
+            room -= 1

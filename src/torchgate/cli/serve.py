@@ -270,7 +270,7 @@ def start(typed: Typed, format_: Format) -> None:
     """Run a service and exit with its code."""
     from torchgate.cli.build import build
     from torchgate.cli.early import EXIT_CODE, StoppedEarly
-    from torchgate.cli.head_start import first_worker
+    from torchgate.cli.head_start import workers
     from torchgate.cli.lines import LineConsole
     from torchgate.cli.queued import QueuedConsole
     from torchgate.cli.text import TextConsole
@@ -281,7 +281,7 @@ def start(typed: Typed, format_: Format) -> None:
     console = QueuedConsole(LineConsole() if format_ is Format.json else TextConsole())
     try:
         built = build(typed)
-        code = run(built.config, console, built.introduction, first_worker)
+        code = run(built.config, console, built.introduction, workers)
     except ConfigError as error:
         code = error.exit_code
         detail = getattr(error, "detail", "")

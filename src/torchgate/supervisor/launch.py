@@ -1,8 +1,8 @@
 """Starting a process: its control link, its own session, its pidfd. What it is for is `child`'s to know.
 
-A process may be started ahead of the slot that it will fill: importing torch is most of the time to ready, and it can
-begin before the command line was read in full. The slot takes it only if it was started in exactly the environment
-that the slot wants; otherwise it is ended.
+Processes may be started ahead of the slots that they will fill: importing torch is most of the time to ready, and it
+can begin before the command line was read in full. A slot takes one only if it was started in exactly the environment
+that the slot wants; the others are ended.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ def launch(module: str, env: Mapping[str, str], now_ns: int) -> Launched:
 
 
 class Ahead:
-    """Holds at most one process that was started ahead, until a slot takes it or it is ended."""
+    """Holds processes that were started ahead, until a slot takes them or they are ended."""
 
     def __init__(self) -> None:
-        self._launched: Launched | None = None
+        self._launched: list[Launched] = []
 
     def start(self, module: str, env: Mapping[str, str], now_ns: int) -> None:
         """Start a process, ahead of the slot that it will probably fill.
@@ -105,18 +105,16 @@ class Ahead:
         Raises:
             OSError: The process can't be started.
         """
-        self.end()
-        self._launched = launch(module, env, now_ns)
+        self._launched.append(launch(module, env, now_ns))
 
     def take(self, env: Mapping[str, str]) -> Launched | None:
-        """Hand the process over if it was started in exactly this environment."""
-        if self._launched is None or self._launched.env != env:
-            return None
-        launched, self._launched = self._launched, None
-        return launched
+        """Hand over the process that was started in exactly this environment, if there is one."""
+        for place, launched in enumerate(self._launched):
+            if launched.env == env:
+                return self._launched.pop(place)
+        return None
 
     def end(self) -> None:
-        """End the process if nobody has taken it."""
-        if self._launched is not None:
-            launched, self._launched = self._launched, None
-            launched.end()
+        """End the processes that nobody has taken."""
+        while self._launched:
+            self._launched.pop().end()

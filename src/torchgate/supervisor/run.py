@@ -49,7 +49,7 @@ def run(
         config: What to run.
         console: Where events are shown.
         introduction: What the command line found out.
-        ahead: May hold a worker that was started before the configuration was known in full.
+        ahead: Holds workers that were started before the configuration was known in full.
 
     Returns:
         The exit code: 0 after a signal and a drain, 1 when a gateway or the system failed, 3 when a model could not be
@@ -119,7 +119,7 @@ def _start(
     for worker in tree.workers:
         tree.start_worker(worker, ahead)
     if ahead is not None:
-        ahead.end()  # it fitted no slot
+        ahead.end()  # those that fit no slot
     console.show(starting)
     for gateway in tree.gateways:
         tree.start_gateway(gateway)

@@ -139,7 +139,7 @@ class Tree:
 
         Args:
             worker: The slot.
-            ahead: May hold a process that was started already in the environment that this one needs.
+            ahead: May hold a process that was started already, in the environment that this one needs.
 
         Raises:
             OSError: Processes, memory or descriptors are exhausted.

@@ -1,4 +1,4 @@
-"""The worker started ahead is the one wanted, or none is kept."""
+"""The workers started ahead are those wanted, or none is kept."""
 
 import inspect
 import os
@@ -10,6 +10,7 @@ from torchgate.cli import head_start, machine, serve
 from torchgate.cli.app import app
 from torchgate.cli.build import build
 from torchgate.supervisor.environment import place, worker_environment
+from torchgate.supervisor.host import HostFacts
 from torchgate.supervisor.launch import Ahead
 from torchgate.supervisor.strays import mark_of
 
@@ -33,6 +34,19 @@ def test_the_options_without_a_value_are_those_of_serve():
     assert flags == head_start.FLAGS
 
 
+FOUR_CPUS = HostFacts(
+    affinity=4, physical=4, quota=None, memory_bytes=1 << 34, memory_limited=False
+)
+
+
+@pytest.fixture
+def four_cpus(monkeypatch):
+    monkeypatch.setattr(machine, "inspect_host", lambda: FOUR_CPUS)
+    machine.facts.cache_clear()
+    yield
+    machine.facts.cache_clear()
+
+
 # Command lines with MODEL for the model's file.
 SERVED = [
     "serve MODEL:net",
@@ -45,17 +59,20 @@ SERVED = [
     "serve --device cpu -- MODEL:net",
     "serve MODEL:net --replicas 2 --format json",
     "serve --cors * MODEL:net --compress --access-log -",
+    "serve MODEL:net --replicas 6",
+    "serve a=MODEL:net b=MODEL:other --replicas a=3 --replicas b=3",
     "demo",
     "demo --port 0",
 ]
 
 
 @pytest.mark.parametrize("line", SERVED)
-def test_the_first_worker_is_started_in_the_environment_that_is_wanted(monkeypatch, model, line):
+@pytest.mark.usefixtures("four_cpus")
+def test_workers_are_started_in_the_environments_that_are_wanted(monkeypatch, model, line):
     arguments = line.replace("MODEL", model).split()
     started, typed = [], []
     monkeypatch.setattr(
-        head_start.first_worker, "start", lambda module, env, _now: started.append((module, env))
+        head_start.workers, "start", lambda module, env, _now: started.append((module, env))
     )
     monkeypatch.setattr(serve, "start", lambda options, _format: typed.append(options))
     monkeypatch.setattr("torchgate.cli.demo.start", lambda options, _format: typed.append(options))
@@ -63,9 +80,12 @@ def test_the_first_worker_is_started_in_the_environment_that_is_wanted(monkeypat
     head_start.begin(arguments)
     app(arguments, standalone_mode=False)
 
-    first = build(typed[0]).config.models[0]
-    wanted = worker_environment(first, place(first.device, 0), mark_of(first.name, 0, 1))
-    assert started == [("torchgate.worker", wanted)]
+    wanted = [
+        worker_environment(config, place(config.device, replica), mark_of(config.name, replica, 1))
+        for config in build(typed[0]).config.models
+        for replica in range(config.replicas)
+    ]
+    assert started == [("torchgate.worker", env) for env in wanted[:4]]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +103,7 @@ def test_the_first_worker_is_started_in_the_environment_that_is_wanted(monkeypat
 )
 def test_nothing_is_started_for_what_will_be_refused(monkeypatch, model, line):
     started = []
-    monkeypatch.setattr(head_start.first_worker, "start", lambda *_: started.append(1))
+    monkeypatch.setattr(head_start.workers, "start", lambda *_: started.append(1))
     head_start.begin(line.replace("MODEL", model).split())
     assert not started
 
@@ -104,7 +124,7 @@ def ahead():
 
 
 def test_a_process_in_another_environment_is_not_taken_and_ends(ahead):
-    pid = ahead._launched.process.pid
+    pid = ahead._launched[0].process.pid
     assert ahead.take(ENV | {"TORCHGATE_WORKER": "there"}) is None
     ahead.end()
     with pytest.raises(ProcessLookupError):
