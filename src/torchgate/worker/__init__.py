@@ -9,7 +9,7 @@ Reading order, from the process's entry inwards:
 - `serving`: decode, queue, run, encode, answer: what a frame becomes.
 - `routes`, `answers`: what metadata says about a body; RESULT and STATUS frames.
 - `request`: one prediction and its lifecycle.
-- `batching`, `queue`, `latency`: which requests run next; sans-I/O.
+- `batching`, `queue`, `latency`, `hold`: which requests run next, and when; sans-I/O.
 - `compute`, `runner`: the thread of the model, and one batch on it: assemble, call, bisect.
 - `untried`: when the model raises for a length it was never called with
 - `codec_pool`, `codec`: request bytes to arrays and back, off the I/O thread where it could be slow.

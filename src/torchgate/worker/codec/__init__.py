@@ -5,7 +5,7 @@ Reading order:
 - `codec`: one `Codec` per model; chooses by protocol and media type.
 - `decoded`, `wish`: what a request is once read; an output it asks for.
 - `inflate`: compressed bodies.
-- `plain`, `answer`: plain JSON, in and out.
+- `plain`, `row_reader`, `answer`: plain JSON, in (one row of floats the short way) and out.
 - `npy`: numpy's file format, in and out.
 - `hooks`: the model's own ``decode`` and ``encode``.
 - `oip_request`, `oip_message`, `oip_answer`: Open Inference Protocol v2, in and out, JSON and binary.
