@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchgate.clock import NS_PER_MS, NS_PER_S, NS_PER_US
@@ -36,6 +37,11 @@ _MAX_SHAPES = 4096  # remembered shapes; forgotten all at once beyond that
 _PROBE_NS = (
     5 * NS_PER_S
 )  # an idle model whose last sample is older runs a "hopeless" request to measure anew
+_SLOW_US = 50_000.0  # a call that takes so long was not just preempted: it counts for `_slowdown`
+_SLOWDOWN_US = 250_000.0  # of busy time in which what was learnt of it fades to a third
+_SLOWDOWN_FROM = 2.0  # smaller ones are noise
+_SLOWDOWN_MARGIN = 1.5  # a mean of few calls: a shorter queue loses nothing, a late answer does
+_RECOST_RATIO = 2.0  # a row that costs so many times more than before: what waits is costed anew
 _CEILING_RAISE_NS = (
     60 * NS_PER_S
 )  # after so long without out-of-memory twice as many rows are tried
@@ -129,6 +135,11 @@ class Batcher:
         self._shapes: dict[tuple[object, ...], _Shape] = {}
         self._running: Batch | None = None
         self._running_us = 0.0  # expected time of the running batch
+        # Averages ignore outliers, so a model that is slow for some inputs seems fast for ever. What is predicted is
+        # multiplied by how much longer calls really take, in recent busy time.
+        self._slowdown = 1.0
+        self._as_expected = 1.0  # its reciprocal, unrounded
+        self._slowdown_ns = 0
         self._raise_ceiling_ns = 0
         self._late: list[Request] = []
 
@@ -151,7 +162,7 @@ class Batcher:
             )
         table = shape.table
         # The common case needs no prediction: the deadline is far beyond everything known.
-        known_us = queue.cost_us + self._running_us + 2.0 * table.max_us
+        known_us = self._slowdown * (queue.cost_us + self._running_us + 2.0 * table.max_us)
         if request.deadline_ns - now_ns < known_us * NS_PER_US:
             refusal = self._unreachable(request, table, rows, now_ns)
             if refusal is not None:
@@ -159,10 +170,10 @@ class Batcher:
         request.decoded = decoded
         request.rows = rows
         request.bytes = rows * shape.row_bytes
-        request.cost_us = table.row_us * rows
+        alone = request.flags & SOLO or not self.merge
+        request.cost_us = table.predict_us(rows) if alone else table.row_us * rows
         request.queued_ns = now_ns
         request.stage = _QUEUED  # from DECODING: only the caller had it
-        alone = request.flags & SOLO or not self.merge
         queue.push(request, request if alone else decoded.shape_key)
         return None
 
@@ -199,8 +210,16 @@ class Batcher:
         """Learn from a batch; the model is free again."""
         self._running = None
         self._running_us = 0.0
+        table = batch.table
+        took_us, row_us = 0.0, table.row_us
         for call in batch.executions:
-            batch.table.record(call.rows, call.us, now_ns)
+            table.record(call.rows, call.us, now_ns)
+            took_us += call.us
+        if took_us > _SLOW_US or self._slowdown > 1.0:
+            self._learn_slowdown(batch.expected_us, took_us, now_ns)
+            if table.row_us > _RECOST_RATIO * row_us:
+                self.queue.recost(self._cost_us)
+                self._slowdown = self._as_expected = 1.0  # the averages say it now
         if batch.out_of_memory_rows:
             self._tables.lower_ceiling(batch.table, max(1, batch.out_of_memory_rows // 2))
             self._raise_ceiling_ns = now_ns + _CEILING_RAISE_NS
@@ -209,6 +228,22 @@ class Batcher:
             self._raise_ceiling_ns = now_ns + _CEILING_RAISE_NS if left else 0
         if batch.outputs_do_not_follow:
             self.merge = False
+
+    def _learn_slowdown(self, expected_us: float, took_us: float, now_ns: int) -> None:
+        if now_ns - self._slowdown_ns > _PROBE_NS:
+            self._as_expected = 1.0  # rare hiccups don't add up
+        self._slowdown_ns = now_ns
+        if expected_us and took_us:
+            kept = math.exp(-took_us / _SLOWDOWN_US)
+            self._as_expected *= kept
+            self._as_expected += (1.0 - kept) * min(1.0, expected_us / took_us)
+        slowdown = 1.0 / self._as_expected
+        self._slowdown = _SLOWDOWN_MARGIN * slowdown if slowdown > _SLOWDOWN_FROM else 1.0
+
+    def _cost_us(self, request: Request) -> float:
+        table = self._table(request)
+        alone = request.flags & SOLO or not self.merge
+        return table.predict_us(request.rows) if alone else table.row_us * request.rows
 
     def give_up(self) -> list[Request]:
         """Take out and return everything that waits, in `Stage.DROPPED`."""
@@ -229,10 +264,11 @@ class Batcher:
 
     def wait_us(self, now_ns: int) -> float:
         """Return the predicted wait of a request that came now, µs; unmeasured work counts nothing."""
-        wait = self.queue.cost_us
+        wait = self.queue.cost_us * self._slowdown
         running = self._running
         if running is not None:
-            wait += max(0.0, running.expected_us - (now_ns - running.started_ns) / NS_PER_US)
+            expected_us = running.expected_us * self._slowdown
+            wait += max(0.0, expected_us - (now_ns - running.started_ns) / NS_PER_US)
         return wait
 
     def retry_after_s(self, now_ns: int) -> int:
@@ -278,7 +314,7 @@ class Batcher:
             limit = min(limit, table.ceiling)
         tightest_ns = requests[0].deadline_ns
         # Deadlines beyond this need no look at the table.
-        far_ns = now_ns + int(2.0 * table.max_us * NS_PER_US)
+        far_ns = now_ns + int(2.0 * self._slowdown * table.max_us * NS_PER_US)
         if tightest_ns > far_ns:
             rows = queue.pop_many(bucket, requests, rows, limit, far_ns)
         while rows < limit:
@@ -286,7 +322,7 @@ class Batcher:
             if following is None or rows + following.rows > limit:
                 break
             tightest_ns = min(tightest_ns, following.deadline_ns)
-            expected_us = table.predict_us(rows + following.rows)
+            expected_us = self._slowdown * table.predict_us(rows + following.rows)
             if now_ns + expected_us * NS_PER_US > tightest_ns:
                 break
             requests.append(queue.pop(bucket))
@@ -313,6 +349,8 @@ class Batcher:
             )
         own_us = table.predict_us(rows)
         wait_us = self.wait_us(now_ns)
+        if wait_us:  # else it runs at once, and shows how long that takes
+            own_us *= self._slowdown
         if not own_us or (wait_us + own_us) * NS_PER_US <= left_ns:
             return None
         if not wait_us and self._worth_a_probe(table, now_ns):

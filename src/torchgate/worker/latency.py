@@ -18,6 +18,10 @@ _SHIFT_SAMPLES = (
 _MIN_SAMPLES = 3  # a size is not judged slow on fewer: the first calls of a size pay for its set-up
 _SLACK = 1.03  # a larger call must make its rows over 3 % cheaper to be worth everyone's wait
 _CALL_OVERHEAD_US = 50.0  # what a call costs around the model: loop turn, assembly, sockets
+_STALE_US = 50_000.0  # a call that has become this slow was not just preempted
+_STALE_RATIO = (
+    2.0  # so many times slower than believed: what other sizes took before says nothing any more
+)
 _RETRY_EVERY = 64  # every so many calls at the cap, the next larger size is measured again
 _INLINE_ENTER_US = 700.0
 _INLINE_LEAVE_US = 1300.0
@@ -82,6 +86,7 @@ class LatencyTable:
         """Take in one measured call."""
         index = min((rows - 1).bit_length(), _BUCKETS - 1)
         count = self._count[index] = self._count[index] + 1
+        shifted = False
         if count == 1:
             self._us[index], self._rows[index], self._floor_us[index] = us, float(rows), us
         else:
@@ -93,11 +98,11 @@ class LatencyTable:
                 self._slow[index] = 0
                 self._us[index] += weight * (us - self._us[index])
             else:
-                self._record_slow(index, us, weight * (clip_us - self._us[index]))
+                shifted = self._record_slow(index, us, weight * (clip_us - self._us[index]))
         if us > _INLINE_BAN_US:
             self._is_inline, self._inline_ban = False, _INLINE_BAN_CALLS
         self.last_ns = now_ns
-        if count <= _JUDGE_EVERY or not count % _JUDGE_EVERY:
+        if shifted or count <= _JUDGE_EVERY or not count % _JUDGE_EVERY:
             self._judge()
 
     def predict_us(self, rows: int) -> float:
@@ -145,14 +150,21 @@ class LatencyTable:
         self._is_inline = floor_us < (_INLINE_LEAVE_US if self._is_inline else self._inline_us)
         return self._is_inline
 
-    def _record_slow(self, index: int, us: float, step_us: float) -> None:
+    def _record_slow(self, index: int, us: float, step_us: float) -> bool:
+        """Take in a clipped sample; return whether the average was given up for what the last ones took."""
         slow = self._slow[index] = self._slow[index] + 1
         self._least_slow_us[index] = min(us, self._least_slow_us[index]) if slow > 1 else us
-        if slow >= _SHIFT_SAMPLES:
-            self._slow[index] = 0
-            self._us[index] = self._least_slow_us[index]
-        else:
+        if slow < _SHIFT_SAMPLES:
             self._us[index] += step_us
+            return False
+        self._slow[index] = 0
+        before_us, now_us = self._us[index], self._least_slow_us[index]
+        self._us[index] = now_us
+        if now_us > max(_STALE_US, _STALE_RATIO * before_us):
+            for at in range(_BUCKETS):
+                if at != index:
+                    self._us[at], self._count[at], self._slow[at] = 0.0, 0, 0
+        return True
 
     def _judge(self) -> None:
         sizes = [at for at in range(_BUCKETS) if self._count[at]]

@@ -9,6 +9,7 @@ all at once when they outnumber the living.
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 
 from torchgate.worker.request import Request, Stage
 
@@ -162,6 +163,14 @@ class RequestQueue:
         self._buckets.clear()
         self._dead = 0
         return left
+
+    def recost(self, cost_us: Callable[[Request], float]) -> None:
+        """Cost everything that waits anew, µs."""
+        self.cost_us = 0.0
+        for request, _key in self._all:
+            if request.stage is Stage.QUEUED:
+                request.cost_us = cost_us(request)
+                self.cost_us += request.cost_us
 
     @property
     def oldest_ns(self) -> int:

@@ -106,3 +106,21 @@ def test_a_new_class_of_larger_rows_inherits_the_ceiling() -> None:
     assert tables.of(4_000).ceiling == 8
     assert tables.of(2).ceiling == 0
     assert tables.lowest_ceiling == 8
+
+
+def test_a_size_that_turned_slow_voids_what_others_took() -> None:
+    """Else the cost of a row would stay that of a size that is not called any more."""
+    times = table({1: 10.0, 64: 64.0}, times=10)
+    for _ in range(4):
+        times.record(1, 500_000.0)
+    assert times.row_us == 500_000.0
+    assert times.predict_us(64) == 64 * 500_000.0
+    assert times.best_rows(100) == 2  # and grows again from here
+
+
+def test_preempted_calls_void_nothing() -> None:
+    """Four in a row happen on a busy machine; they are not so slow."""
+    times = table({1: 10.0, 64: 64.0}, times=10)
+    for _ in range(4):
+        times.record(1, 20_000.0)
+    assert times.predict_us(64) == 64.0
