@@ -107,6 +107,10 @@ class Ahead:
         """
         self._launched.append(launch(module, env, now_ns))
 
+    def since(self, now_ns: int) -> int:
+        """Return when the first of them was started, or ``now_ns``."""
+        return min([now_ns, *(launched.started_ns for launched in self._launched)])
+
     def take(self, env: Mapping[str, str]) -> Launched | None:
         """Hand over the process that was started in exactly this environment, if there is one."""
         for place, launched in enumerate(self._launched):

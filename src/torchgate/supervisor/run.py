@@ -60,7 +60,8 @@ def run(
     """
     introduction = introduction or Introduction()
     check_platform()
-    started_ns = time.monotonic_ns()
+    ahead = ahead or Ahead()
+    started_ns = ahead.since(time.monotonic_ns())
     strays.become_subreaper()
     files = limits.raise_open_files()
     bound = sockets.bind(config.listener.host, config.listener.port, config.gateways)
@@ -113,13 +114,10 @@ def check_platform() -> None:
         ) from error
 
 
-def _start(
-    tree: Tree, starting: events.Starting, console: events.Console, ahead: Ahead | None
-) -> None:
+def _start(tree: Tree, starting: events.Starting, console: events.Console, ahead: Ahead) -> None:
     for worker in tree.workers:
         tree.start_worker(worker, ahead)
-    if ahead is not None:
-        ahead.end()  # those that fit no slot
+    ahead.end()  # those that fit no slot
     console.show(starting)
     for gateway in tree.gateways:
         tree.start_gateway(gateway)
