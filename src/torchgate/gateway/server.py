@@ -32,6 +32,7 @@ from torchgate.inference.service import InferenceService
 from torchgate.link.control import ControlLink, LinkClosed
 from torchgate.observe.counters import CounterBlock
 from torchgate.observe.logs import AccessLog
+from torchgate.observe.resident import Resident
 from torchgate.observe.stall import StallWatch
 from torchgate.schema.messages import (
     AnyMessage,
@@ -94,6 +95,7 @@ class _Parts:
     counters: CounterBlock
     service: InferenceService
     watch: StallWatch
+    resident: Resident
 
 
 class Gateway:
@@ -229,7 +231,7 @@ class Gateway:
             message.gateway, message.models, counters, self._clock, self._loop, self._link_broken
         )
         watch = StallWatch(self._clock, TICK_S, meters.stalled, say)
-        self._running = _Parts(shared, counters, service, watch)
+        self._running = _Parts(shared, counters, service, watch, Resident())
         fd_limit = raise_fd_limit()
         for config in message.listeners:
             self._pages.append(
@@ -310,6 +312,7 @@ class Gateway:
         parts.watch.beat()
         parts.shared.lag.sample(late_s, now_ns)
         parts.shared.tick()
+        parts.resident.look(now_ns, idle=not parts.shared.budget.held)
         parts.service.tick(now_ns)
         self._questions.tick(now_ns)
         self._ticks += 1

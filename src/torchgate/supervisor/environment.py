@@ -13,7 +13,7 @@ _ALWAYS = {
     "MALLOC_ARENA_MAX": "4",  # glibc makes 8 x cores otherwise; each keeps its own free pages
     # Activations of a call are freed at its end and wanted again by the next. With either of these set alone, or none,
     # glibc maps and unmaps them each time: page faults then cost as much as the model (MobileNetV2: 57 ms
-    # a row instead of 18). What an idle worker keeps is given back by malloc_trim (`torchgate.worker.resident`).
+    # a row instead of 18). What an idle worker keeps is given back by malloc_trim (`torchgate.observe.resident`).
     "MALLOC_MMAP_THRESHOLD_": str(256 * 1024 * 1024),
     "MALLOC_TRIM_THRESHOLD_": str(1024 * 1024 * 1024),
     "TOKENIZERS_PARALLELISM": "false",  # its thread pool would compete with the intra-op threads
@@ -21,6 +21,14 @@ _ALWAYS = {
     # milliseconds, which starves the gateway on shared cores; sleeping at once (OMP_WAIT_POLICY=PASSIVE) costs a
     # wake-up per layer: MobileNetV2 on two threads 20 ms a row instead of 13.
     "GOMP_SPINCOUNT": "30000",
+}
+
+_GATEWAY = {
+    "MALLOC_ARENA_MAX": "2",
+    # Large bodies come in pieces of 256 KiB, which glibc would map and unmap each time: page faults then cost more than
+    # all else (600 KB: 577 µs a request instead of 211). An idle gateway gives back what it kept.
+    "MALLOC_MMAP_THRESHOLD_": str(4 * 1024 * 1024),
+    "MALLOC_TRIM_THRESHOLD_": str(64 * 1024 * 1024),
 }
 
 
@@ -75,4 +83,4 @@ def worker_environment(config: ModelConfig, placement: Placement, mark: str) -> 
 
 def gateway_environment() -> dict[str, str]:
     """Return the whole environment of a gateway."""
-    return {"MALLOC_ARENA_MAX": "2", **os.environ}
+    return {**_GATEWAY, **os.environ}

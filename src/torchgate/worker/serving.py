@@ -26,7 +26,7 @@ from torchgate.worker.gateway_link import GatewayLink
 from torchgate.worker.log import WorkerLog
 from torchgate.worker.metrics import WorkerMetrics
 from torchgate.worker.request import Request, Stage
-from torchgate.worker.resident import Resident
+from torchgate.observe.resident import Resident
 from torchgate.worker.routes import INLINE_JSON_BYTES, Routes
 from torchgate.worker.runner import Runner, describe
 

@@ -25,7 +25,7 @@ from torchgate.worker.loader import LoadedModel, load
 from torchgate.worker.log import WorkerLog
 from torchgate.worker.loop import IoLoop, Loaded, LoadOrder
 from torchgate.worker.metrics import WorkerMetrics
-from torchgate.worker.resident import Resident
+from torchgate.observe.resident import Resident
 from torchgate.worker.runner import Runner
 from torchgate.worker.serving import LoadedWorker, Serving
 

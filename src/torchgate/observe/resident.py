@@ -1,4 +1,4 @@
-"""The worker's own resident memory: read now and then, and given back when idle."""
+"""A process's own resident memory: read now and then, and given back when idle."""
 
 from __future__ import annotations
 
