@@ -14,6 +14,7 @@ from collections.abc import Callable
 from torchgate.clock import NS_PER_S, NS_PER_US
 from torchgate.errors import Cause, ProtocolError, RequestError
 from torchgate.observe.activity import IO_LANE
+from torchgate.observe.resident import Resident
 from torchgate.schema.messages import WorkerNotice
 from torchgate.schema.words import counted
 from torchgate.wire.frames import SHARED, Frame, FrameType, StatusMeta
@@ -26,7 +27,6 @@ from torchgate.worker.gateway_link import GatewayLink
 from torchgate.worker.log import WorkerLog
 from torchgate.worker.metrics import WorkerMetrics
 from torchgate.worker.request import Request, Stage
-from torchgate.observe.resident import Resident
 from torchgate.worker.routes import INLINE_JSON_BYTES, Routes
 from torchgate.worker.runner import Runner, describe
 

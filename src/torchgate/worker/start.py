@@ -13,6 +13,7 @@ from collections.abc import Callable
 import torch
 
 from torchgate.observe.counters import CounterBlock
+from torchgate.observe.resident import Resident
 from torchgate.schema.config import ModelConfig
 from torchgate.schema.datatypes import Datatype
 from torchgate.schema.messages import LoadProgress, ModelReady, WorkerNotice
@@ -25,7 +26,6 @@ from torchgate.worker.loader import LoadedModel, load
 from torchgate.worker.log import WorkerLog
 from torchgate.worker.loop import IoLoop, Loaded, LoadOrder
 from torchgate.worker.metrics import WorkerMetrics
-from torchgate.observe.resident import Resident
 from torchgate.worker.runner import Runner
 from torchgate.worker.serving import LoadedWorker, Serving
 
