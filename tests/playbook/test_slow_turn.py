@@ -148,6 +148,16 @@ def test_a_model_that_is_fast_again_is_believed_soon() -> None:
     assert out.since(200) == (1800, 0, 0)
 
 
+def test_what_was_learnt_is_not_held_against_a_model_that_has_rested() -> None:
+    """Else a call that is as fast as ever would seem to take a second."""
+    stage = BatchingStage(measured=MEASURED, merge=False)
+    play(stage, 200, 0.05, 2000, lambda n, _rows: SLOW_US if n % 2 else FAST_US)
+    stage.wait(6.0)
+    stage.arrive("first")
+    stage.take()
+    assert stage.batcher.wait_us(stage.clock.now_ns()) < 100
+
+
 def test_what_waits_is_counted_anew_when_the_model_turns_slow() -> None:
     """Twenty came while a row cost 10 µs; when it costs 0.5 s, the twenty-first hears of ten seconds."""
     stage = BatchingStage(measured=MEASURED, merge=False)

@@ -204,6 +204,8 @@ class Batcher:
         batch = Batch(requests, rows, table.predict_us(rows), table, now_ns)
         self._running = batch
         self._running_us = batch.expected_us
+        if self._slowdown > 1.0 and now_ns - self._slowdown_ns > _PROBE_NS:
+            self._slowdown = 1.0  # it may be another model by now
         return batch
 
     def finished(self, batch: Batch, now_ns: int) -> None:
