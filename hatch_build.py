@@ -39,7 +39,7 @@ setup(name="torchgate", ext_modules=extensions, script_args=["-q", "build_ext", 
 
 
 class CompiledModules(BuildHookInterface[Any]):
-    """Adds compiled modules to the wheel, beside their sources (tracebacks show those)."""
+    """Adds compiled modules to the wheel, beside their sources, which tracebacks refer to."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile and tell hatchling which files to add, and that the wheel fits one Python and platform.
@@ -55,7 +55,7 @@ class CompiledModules(BuildHookInterface[Any]):
         built = Path(self._built.name)
         config = built / "mypy.ini"
         config.write_text(MYPY_CONFIG)
-        # Relative to `src`: a traceback's file name is what mypyc was given, and Python finds it along sys.path.
+        # Relative to `src`: what mypyc is given is the file name in tracebacks.
         command = [sys.executable, "-c", PROGRAM, str(config), str(built), *modules]
         environment = {**os.environ, "MYPY_CACHE_DIR": str(built / "mypy")}
         done = subprocess.run(

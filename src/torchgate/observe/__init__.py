@@ -7,4 +7,5 @@ Read in this order:
 - `activity`: what a worker is doing right now.
 - `logs`: the access log, bounded and off the loop.
 - `stall`: lateness of a loop, and what held it.
+- `resident`: memory of a process that may be given back.
 """

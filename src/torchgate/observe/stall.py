@@ -120,8 +120,8 @@ class StallWatch:
         late_ms = late_ns // NS_PER_MS
         if inner.filename.endswith(_LOOP_ITSELF):
             return (
-                f"the event loop has not moved for {late_ms} ms, and no code holds it: "
-                "this process does not get the CPU"
+                f"the event loop has not moved for {late_ms} ms, and no Python code holds it: "
+                "this process does not get the CPU, or compiled code runs"
             )
         where = f"{inner.filename}:{inner.lineno} in {inner.name}"
         lines = "".join(f"\n    {f.filename}:{f.lineno} in {f.name}" for f in reversed(stack))

@@ -10,6 +10,9 @@ from pathlib import Path
 import torch
 
 _OURS = str(Path(__file__).resolve().parents[1])
+_OURS_COMPILED = (
+    "torchgate" + os.sep
+)  # frames of compiled modules are named relative to where the package lies
 _TORCH = str(Path(torch.__file__).resolve().parent)
 _STDLIB = str(Path(os.__file__).resolve().parent)
 MESSAGE_LIMIT = 500
@@ -18,7 +21,7 @@ MESSAGE_LIMIT = 500
 
 def is_user_frame(filename: str) -> bool:
     """Return whether ``filename`` is neither ours, torch's, the standard library's nor generated."""
-    if filename.startswith("<"):
+    if filename.startswith(("<", _OURS_COMPILED)):
         return False
     path = str(Path(filename).resolve())
     if path.startswith((_OURS, _TORCH)):
