@@ -6,12 +6,15 @@ distinct combination and remembered as bytes.
 
 from __future__ import annotations
 
+import typing
+from collections.abc import Callable
+
 import msgspec
 
 from torchgate.clock import NS_PER_MS, NS_PER_S
 from torchgate.errors import Cause, RequestError
 from torchgate.gateway.exchange import Exchange, Headers
-from torchgate.inference.service import InferenceService, Prediction
+from torchgate.inference.prediction import Prediction
 from torchgate.schema.config import Limits, ModelConfig
 from torchgate.schema.problem import oip_json, problem_json
 from torchgate.schema.words import counted
@@ -72,13 +75,30 @@ class _Reading:
         self.timeout_ns = timeout_ns
 
 
+class PredictionService(typing.Protocol):
+    """What is needed of `torchgate.inference.service.InferenceService`."""
+
+    @property
+    def now_ns(self) -> Callable[[], int]:
+        """The time that deadlines are set by."""
+        ...
+
+    def submit(self, prediction: Prediction) -> None:
+        """Run a prediction."""
+        ...
+
+    def cancel(self, prediction: Prediction) -> None:
+        """Forget a prediction: its client has gone."""
+        ...
+
+
 class _HttpPrediction(Prediction):
     """A prediction that knows its exchange, so that no closure is made per request."""
 
     __slots__ = ("exchange", "service")
 
     exchange: Exchange
-    service: InferenceService
+    service: PredictionService
 
     def client_gone(self) -> None:
         """The client went away before the answer."""
@@ -96,7 +116,7 @@ class PredictHandler:
     """
 
     def __init__(
-        self, service: InferenceService, config: ModelConfig, limits: Limits, protocol: Protocol
+        self, service: PredictionService, config: ModelConfig, limits: Limits, protocol: Protocol
     ) -> None:
         self._service = service
         self._model = config.name

@@ -1,13 +1,10 @@
 """From headers to an INFER's metadata, and from a RESULT to an answer."""
 
-from typing import cast
-
 import msgspec
 import pytest
 
 from tests.unit.gateway.handlers.recorded import Submitted, exchange
 from torchgate.gateway.handlers.predict import MAX_ACCEPT_BYTES, PredictHandler
-from torchgate.inference.service import InferenceService
 from torchgate.schema.config import Limits, ModelConfig
 from torchgate.wire.frames import MAX_META_BYTES, InferMeta, Protocol, ResultMeta
 
@@ -17,7 +14,7 @@ JSON = {"content-type": "application/json"}
 def handler(protocol: Protocol = Protocol.PLAIN) -> tuple[PredictHandler, Submitted]:
     service = Submitted()
     config = ModelConfig(name="net", target="x:y", timeout_s=2.0)
-    made = PredictHandler(cast("InferenceService", service), config, Limits(), protocol)
+    made = PredictHandler(service, config, Limits(), protocol)
     return made, service
 
 
