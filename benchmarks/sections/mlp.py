@@ -23,7 +23,7 @@ PEERS_SECTION = f"64-float MLP, JSON, {CONNECTIONS} connections"
 BINARY_SECTION = f"64-float MLP, own protocols, {CONNECTIONS} connections"
 
 X = np.linspace(0, 1, 64, dtype=np.float32).reshape(1, 64)
-OWN = torchgate("mlp", "mlp.py:Mlp", OPTIONS)
+OWN = replace(torchgate("mlp", "mlp.py:Mlp", OPTIONS), label="torchgate, clone")
 COMPILED = replace(OWN, name="torchgate_compiled", label="torchgate, compiled wheel", compiled=True)
 BINARY = "OIP binary tensors"
 COMPILED_BINARY = f"{BINARY}, compiled wheel"
@@ -92,15 +92,25 @@ def _own_protocols(server: Server, expected: payloads.Array) -> dict[str, Target
 
 
 def _peer_rows(series: dict[str, Series], peers: tuple[Peer, ...]) -> list[Row]:
+    """Targets are for what is installed from an index, the compiled wheel; the clone's ratio stands beside it."""
     rows = []
     own = series.get(OWN.name)
+    best = series.get(COMPILED.name, own)
     for peer in (OWN, COMPILED, FLOOR, *peers):
         if peer.name not in series:
             continue
-        row = row_of(PEERS_SECTION, peer.label, "JSON", series[peer.name])
-        if own is not None and peer is not OWN:
-            times = own.rate / series[peer.name].rate
-            comparison = ratio(times, "torchgate / this", TARGETS.get(peer.name))
+        found = series[peer.name]
+        row = row_of(PEERS_SECTION, peer.label, "JSON", found)
+        if own is None or best is None or peer is OWN:
+            pass
+        elif peer is COMPILED:
+            row = replace(row, comparison=ratio(found.rate / own.rate, "of the clone"))
+        elif best is own:
+            times = own.rate / found.rate
+            row = replace(row, comparison=ratio(times, "clone / this", TARGETS.get(peer.name)))
+        else:
+            what = f"compiled / this; clone {own.rate / found.rate:.2f}x"
+            comparison = ratio(best.rate / found.rate, what, TARGETS.get(peer.name))
             row = replace(row, comparison=comparison)
         rows.append(row)
     return rows
@@ -110,15 +120,16 @@ def _binary_rows(series: dict[str, Series]) -> list[Row]:
     if OWN.name not in series:
         return []
     plain = series[OWN.name]
-    rows = [row_of(BINARY_SECTION, "torchgate", "plain JSON", plain)]
+    rows = [row_of(BINARY_SECTION, OWN.label, "plain JSON", plain)]
     for name in ("OIP JSON", BINARY, "npy"):
         if name in series:
             target = BINARY_TARGET if name == BINARY else None
             comparison = ratio(series[name].rate / plain.rate, "of plain JSON", target)
-            row = row_of(BINARY_SECTION, "torchgate", name, series[name])
+            row = row_of(BINARY_SECTION, OWN.label, name, series[name])
             rows.append(replace(row, comparison=comparison))
-    if COMPILED_BINARY in series and BINARY in series:
-        times = series[COMPILED_BINARY].rate / series[BINARY].rate
+    if COMPILED_BINARY in series and COMPILED.name in series:
+        times = series[COMPILED_BINARY].rate / series[COMPILED.name].rate
         row = row_of(BINARY_SECTION, COMPILED.label, BINARY, series[COMPILED_BINARY])
-        rows.append(replace(row, comparison=ratio(times, "of the same interpreted")))
+        comparison = ratio(times, "of its plain JSON", BINARY_TARGET)
+        rows.append(replace(row, comparison=comparison))
     return rows
