@@ -22,6 +22,18 @@ _MAX_TEXT = 16 * 1024
 _STDERR = 2
 
 
+def shortened(text: str) -> str:
+    """Return a text of at most about `_MAX_TEXT` characters: a long one without its middle.
+
+    The end of a trace is the exception itself.
+    """
+    left_out = len(text) - _MAX_TEXT
+    if left_out <= 0:
+        return text
+    half = _MAX_TEXT // 2
+    return f"{text[:half]}\n... {left_out} characters left out ...\n{text[-half:]}"
+
+
 class WorkerLog:
     """Writes lines as ``torchgate worker NAME: text``.
 
@@ -45,7 +57,7 @@ class WorkerLog:
             self._lose()
             return
         self._lines.append(
-            f"torchgate worker {self.name}: {text[:_MAX_TEXT]}\n".encode(errors="replace")
+            f"torchgate worker {self.name}: {shortened(text)}\n".encode(errors="replace")
         )
         self._ready.release()
 
