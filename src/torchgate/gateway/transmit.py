@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import collections
+import traceback
 from typing import TYPE_CHECKING
 
 from torchgate.errors import Cause, RequestError
@@ -259,9 +260,14 @@ class Transmitter(abc.ABC):
 
     def _record(self, exchange: Exchange, duration_ns: int) -> None:
         shared = self._shared
-        shared.meters.answered(exchange.model, exchange.status, exchange.cause, duration_ns)
-        if shared.log.enabled:
-            shared.log.request(exchange, duration_ns)
+        try:
+            shared.meters.answered(exchange.model, exchange.status, exchange.cause, duration_ns)
+            if shared.log.enabled:
+                shared.log.request(exchange, duration_ns)
+        except Exception:  # noqa: BLE001 - a defect in counting or logging must not keep an answer from its client
+            shared.report(
+                f"request {exchange.request_id.decode()}: {traceback.format_exc().rstrip()}"
+            )
 
     def _end(self) -> None:
         """The last answer has left."""
