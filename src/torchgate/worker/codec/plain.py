@@ -115,12 +115,12 @@ class PlainReader:
         Raises:
             RequestError: Not JSON, or not what the model takes.
         """
-        if self._row is not None:
+        if len(body) >= COUNTED_BYTES:
+            self._assembly.check_text_size(body)
+        elif self._row is not None:
             decoded = self._row.read(body)
             if decoded is not None:
                 return decoded
-        if len(body) >= COUNTED_BYTES:
-            self._assembly.check_text_size(body)
         found = _PEEK.match(body)
         # The pattern matches any text, if need be nothing of it.
         key, brackets = found.groups() if found else (None, b"")

@@ -1,14 +1,15 @@
 """The shortest way in for one row of floats: what it reads is what the general reader reads, and no more."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.codec_models import codec, plain, tensor
-from torchgate.errors import RequestError
+from tests.codec_models import codec, plain, refusal, tensor
+from torchgate.errors import Cause, RequestError
 from torchgate.worker.codec.plain import PlainReader
 from torchgate.worker.codec.row_reader import row_reader
 
@@ -107,3 +108,18 @@ def test_its_arrays_can_be_merged_and_are_the_right_numbers():
     decoded = [plain(FP32, {"x": [n, n + 0.5, -n]}) for n in range(3)]
     merged = np.concatenate([one.arrays["x"] for one in decoded])
     assert merged.tolist() == [[n, n + 0.5, -n] for n in range(3)]
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"x":[' + b"1," * 1_000_000 + b"1]}", b"[" + b"1," * 10**6 + b"1]"]
+)
+def test_a_large_body_with_too_many_elements_is_refused_before_it_is_read(body):
+    """Lists of numbers would take ten times the memory of their text."""
+    tracemalloc.start()
+    try:
+        error = refusal(lambda: plain(FP32, body))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert error.cause is Cause.TOO_MANY_ROWS
+    assert peak < len(body)
