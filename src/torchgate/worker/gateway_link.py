@@ -9,6 +9,7 @@ most of them.
 from __future__ import annotations
 
 import collections
+import contextlib
 import socket
 
 from torchgate.link.arena import ArenaReader
@@ -149,10 +150,8 @@ class GatewayLink:
         self.out_bytes = 0
 
     def _hand_over(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # full or gone: `flush` meets it again and deals with it
             self.out_bytes -= self._send()
-        except OSError:  # full or gone: `flush` meets it again and deals with it
-            self._gathered = 0
 
     def _send(self) -> int:
         out = self._out
