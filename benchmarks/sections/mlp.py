@@ -55,8 +55,8 @@ def measure(plan: Plan) -> list[Row]:
             if peer is OWN:
                 targets |= _own_protocols(server, expected)
             elif peer is COMPILED:
-                binary = payloads.oip_binary({"x": X})
-                targets[COMPILED_BINARY] = Target(server, binary, OIP_PATH, CONNECTIONS)
+                found = _own_protocols(server, expected)
+                targets |= {COMPILED_BINARY: found[BINARY]} if BINARY in found else {}
         say(f"  {plan.rounds} rounds over {len(targets)} loads")
         series = interleave(targets, plan.rounds, plan.seconds, plan.warm_up_s, plan.folder)
         silent = [name for name, found in series.items() if not found.rate]
