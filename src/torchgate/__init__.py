@@ -10,11 +10,12 @@ Rooms, from caller to callee; who may import whom is in ARCHITECTURE.md:
 - `control`: changing a running service (prepared).
 - `supervisor`: starts, watches and replaces all other processes.
 - `gateway`: HTTP to clients.
-- `inference`: a gateway's side of a model; `upstream`: of another server (prepared).
+- `inference`: a gateway's side of a model; `upstream`: of pools of other servers.
 - `worker`: one replica of a model; the only room with torch.
 - `package`, `check`, `nginx`: prepared.
 - `observe`: metrics and activity in shared memory.
 - `link`: sockets and shared memory between processes.
+- `routing`: from a request to its route, and header edits; pure.
 - `wire`: HTTP/1.1 and frames as bytes and events.
 - `schema`: frozen data.
 - `errors`, `clock`: causes, and monotonic time.

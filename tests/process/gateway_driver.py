@@ -12,6 +12,7 @@ from pathlib import Path
 
 from torchgate.clock import NS_PER_S
 from torchgate.link.control import LinkClosed, control_pair
+from torchgate.link.load_table import create_load_table
 from torchgate.observe.counters import CounterBlock, create_block
 from torchgate.schema.config import Limits, ListenerConfig, ModelConfig
 from torchgate.schema.messages import ConfigureGateway, Drain, GatewayReady
@@ -43,6 +44,7 @@ class GatewayProcess:
         listening.listen(4096)
         self.port = listening.getsockname()[1]
         block_fd = create_block()
+        table_fd = create_load_table()
         self.counters = CounterBlock(block_fd)
 
         prefix = ["prlimit", f"--nofile={nofile[0]}:{nofile[1]}"] if nofile else []
@@ -58,17 +60,18 @@ class GatewayProcess:
         stderr.close()
         self.link.send(
             ConfigureGateway(
-                fds=2,
+                fds=3,
                 gateway=0,
                 listeners=(ListenerConfig(port=self.port, limits=Limits(**limits)),),
                 models=(ModelConfig(name="m", target="m.py:m"),),
                 access_log=str(log),
                 started_unix_s=0.0,
             ),
-            [listening.fileno(), block_fd],
+            [listening.fileno(), block_fd, table_fd],
         )
         listening.close()
         os.close(block_fd)
+        os.close(table_fd)
 
     def __enter__(self):
         self.wait_message(GatewayReady)

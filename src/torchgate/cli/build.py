@@ -18,8 +18,8 @@ from torchgate.schema.config import (
     MetricsConfig,
     ModelConfig,
     Page,
-    ServeConfig,
 )
+from torchgate.schema.serve import ServeConfig
 from torchgate.schema.target import Target, check_readable, check_target, parse_targets
 from torchgate.supervisor.host import gateways_for
 from torchgate.supervisor.run import Introduction
@@ -81,7 +81,7 @@ def build(typed: Typed) -> Built:
         raise ConfigError(f"--gateways {gateways}: at most {MAX_GATEWAYS}")
     config = ServeConfig(
         models=models,
-        listener=_listener(typed),
+        listeners=(_listener(typed),),
         metrics=MetricsConfig(
             host=typed.metrics_host,
             port=MetricsConfig().port if typed.metrics_port is None else typed.metrics_port,

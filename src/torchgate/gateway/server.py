@@ -30,6 +30,7 @@ from torchgate.gateway.shared import Shared
 from torchgate.gateway.snapshot import Snapshot, first_snapshot
 from torchgate.inference.service import InferenceService
 from torchgate.link.control import ControlLink, LinkClosed
+from torchgate.link.load_table import LoadTable
 from torchgate.observe.counters import CounterBlock
 from torchgate.observe.logs import AccessLog
 from torchgate.observe.resident import Resident
@@ -94,6 +95,7 @@ class _Parts:
     shared: Shared
     counters: CounterBlock
     service: InferenceService
+    table: LoadTable
     watch: StallWatch
     resident: Resident
 
@@ -175,6 +177,7 @@ class Gateway:
                 self._running.watch.close()
                 self._running.service.close()
                 self._running.shared.close()
+                self._running.table.close()
             self._link.close()
 
     @property
@@ -219,8 +222,9 @@ class Gateway:
     def _configure(self, message: ConfigureGateway, fds: list[int]) -> None:
         """Build everything but the listening, so that messages which follow at once find it."""
         self._advance(GatewayState.SERVING)
-        *sockets, counter_fd = fds
+        *sockets, counter_fd, table_fd = fds
         counters = CounterBlock(counter_fd)
+        table = LoadTable(table_fd, message.gateway, message.gateways)
         meters = GatewayMeters(counters, f"gateway-{message.gateway}")
         log = AccessLog(message.access_log, meters.lines_dropped)
         budget = min(config.limits.memory_budget_bytes for config in message.listeners)
@@ -231,7 +235,7 @@ class Gateway:
             message.gateway, message.models, counters, self._clock, self._loop, self._link_broken
         )
         watch = StallWatch(self._clock, TICK_S, meters.stalled, say)
-        self._running = _Parts(shared, counters, service, watch, Resident())
+        self._running = _Parts(shared, counters, service, table, watch, Resident())
         fd_limit = raise_fd_limit()
         for config in message.listeners:
             self._pages.append(

@@ -4,6 +4,10 @@ Read in this order:
 
 - `target`: what a user means by a TARGET; the one module here that looks at files.
 - `config`: what to serve, where, within which limits.
+- `routes`: what answers which requests, and how.
+- `pools`: upstream endpoints.
+- `front`: routes, pools, hosts and certificates together.
+- `serve`: all of it: one service.
 - `messages`: what the supervisor, gateways and workers tell each other.
 - `signature`: what a served model takes and gives.
 - `datatypes`: the tensor datatypes of the Open Inference Protocol.

@@ -27,6 +27,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         decompression_ratio: 413; inflated size by compressed size, judged above 1 MiB.
         connections: 503; open connections of one gateway, lowered to what file descriptors allow. One
             more is accepted, told why, and closed.
+        connections_per_client: 429; open connections of one client address; 0 for no bound of its own.
         pipelined: none; requests of one connection in progress before reading from it pauses.
         header_timeout_s: 408; first byte of a request to the end of its headers.
         body_rate_bytes_s: 408; least mean rate of a body, once ``body_grace_s`` has passed.
@@ -43,6 +44,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int = 64 * MIB
     decompression_ratio: int = 200
     connections: int = 20_000
+    connections_per_client: int = 0
     pipelined: int = 32
     header_timeout_s: float = 10.0
     body_rate_bytes_s: int = 1 * KIB
@@ -73,16 +75,51 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str
 
 
-class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where clients connect."""
+class ListenerTls(msgspec.Struct, frozen=True, kw_only=True):
+    """TLS of a listener.
 
+    Attributes:
+        certificates: Names in ``FrontConfig.certificates``; chosen by SNI, the first one when no name fits.
+        min_version: Oldest version spoken.
+        strict_sni: Refuse handshakes whose name no certificate is valid for.
+        hsts: Value of ``strict-transport-security``; empty for none.
+    """
+
+    certificates: tuple[str, ...]
+    min_version: Literal["1.2", "1.3"] = "1.2"
+    strict_sni: bool = False
+    hsts: str = ""
+
+
+class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Where clients connect.
+
+    Attributes:
+        name: Its stable name.
+        host, port: Where it listens; ``unix:/path`` as host for a Unix socket (port 0).
+        limits: Bounds.
+        cors: Cross-origin access to built-in routes.
+        public_metrics: Also answer /metrics here.
+        pages: Small files answered from memory.
+        compress: Compress large text answers when asked to.
+        tls: TLS; None for plain.
+        proxy_protocol: Networks whose connections begin with a PROXY protocol header (v1 or v2); empty for none.
+        trusted_proxies: Networks whose ``Forwarded`` and ``X-Forwarded-*`` are believed; empty for none.
+        builtin: Answer the built-in paths (models, health, documentation) when no route does.
+    """
+
+    name: str = "main"
     host: str = "127.0.0.1"
     port: int = 8000
     limits: Limits = Limits()
     cors: CorsConfig = CorsConfig()
-    public_metrics: bool = False  # also answer /metrics here
+    public_metrics: bool = False
     pages: tuple[Page, ...] = ()
     compress: bool = True
+    tls: ListenerTls | None = None
+    proxy_protocol: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
+    builtin: bool = True
 
 
 class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,15 +163,3 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit_bytes: int = 0
     nonfinite: Literal["count", "error"] = "count"
     start_timeout_s: float = 600.0
-
-
-class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything one ``torchgate serve`` runs."""
-
-    models: tuple[ModelConfig, ...]
-    listener: ListenerConfig = ListenerConfig()
-    metrics: MetricsConfig = MetricsConfig()
-    gateways: int = 1
-    access_log: str = "-"  # "-" is standard output, "off" none, else a file that is appended to
-    grace_s: float = 30.0  # SIGTERM: time for what was accepted to finish
-    work_dir: str = ""  # directory put first on sys.path of workers; empty is the current one

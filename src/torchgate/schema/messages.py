@@ -11,6 +11,8 @@ import enum
 import msgspec
 
 from torchgate.schema.config import ListenerConfig, ModelConfig
+from torchgate.schema.front import FrontConfig
+from torchgate.schema.pools import Member
 from torchgate.schema.signature import Signature
 
 
@@ -52,8 +54,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class ConfigureGateway(Message, frozen=True, kw_only=True, tag=True):
     """First message to a gateway. The listening sockets come with it, in the order of `listeners`.
 
-    Then one more descriptor: the counter block (`torchgate.observe.counters`). ``fds`` is therefore
-    ``len(listeners) + 1``.
+    Then two more descriptors: the counter block (`torchgate.observe.counters`) and the load table
+    (`torchgate.link.load_table`). ``fds`` is therefore ``len(listeners) + 2``.
     """
 
     gateway: int  # number of this gateway; the upper 16 bits of its request ids
@@ -61,6 +63,8 @@ class ConfigureGateway(Message, frozen=True, kw_only=True, tag=True):
     models: tuple[ModelConfig, ...]
     access_log: str
     started_unix_s: float
+    front: FrontConfig = FrontConfig()
+    gateways: int = 1  # how many there are
 
 
 class AttachReplica(Message, frozen=True, kw_only=True, tag=True):
@@ -100,6 +104,14 @@ class ReplicaChanged(Message, frozen=True, kw_only=True, tag=True):
     executing: tuple[int, ...] = ()
     faulted: bool = False
     retry_after_s: float = 0.0
+
+
+class PoolMembers(Message, frozen=True, kw_only=True, tag=True):
+    """Who is in a pool now, whole; sent at start and on every change (names, health, ejections, drain)."""
+
+    pool: str
+    members: tuple[Member, ...]
+    detail: str = ""  # why it has no members, when it has none
 
 
 class TextReply(Message, frozen=True, kw_only=True, tag=True):
@@ -161,6 +173,21 @@ class DrainProgress(Message, frozen=True, kw_only=True, tag=True):
     requests: int
 
 
+class EndpointSuspect(Message, frozen=True, kw_only=True, tag=True):
+    """Passive signals against an endpoint; the supervisor decides, checks faster, and tells all gateways.
+
+    ``kind`` is ``failures`` (in a row), ``error-rate`` or ``latency``; ``idle_s`` above 0 tells a learned idle time
+    instead (``kind`` ``idle-close``).
+    """
+
+    gateway: int
+    pool: str
+    slot: int
+    kind: str
+    detail: str = ""
+    idle_s: float = 0.0
+
+
 # --- supervisor -> worker --------------------------------------------------------------------------
 
 
@@ -210,6 +237,8 @@ AnyMessage = (
     | AttachReplica
     | ModelReady
     | ReplicaChanged
+    | PoolMembers
+    | EndpointSuspect
     | TextReply
     | Drain
     | GatewayReady

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from torchgate.clock import NS_PER_S, SystemClock
-from torchgate.schema.config import ServeConfig
+from torchgate.schema.serve import ServeConfig
 from torchgate.supervisor import events
 from torchgate.supervisor.metrics_http import MetricsServer
 from torchgate.supervisor.phase import Phase
@@ -43,7 +43,7 @@ async def _serve(
         console.show(
             events.Ready(
                 urls=tuple(one.url for one in bound),
-                pages=tuple(page.path for page in config.listener.pages),
+                pages=tuple(page.path for one in config.listeners for page in one.pages),
                 metrics_url=metrics_url,
                 pids={child.name: child.pid for child in tree.children},
                 start_s=(time.monotonic_ns() - started_ns) / NS_PER_S,

@@ -14,7 +14,8 @@ import msgspec
 
 from torchgate.clock import SystemClock
 from torchgate.errors import ConfigError
-from torchgate.schema.config import MetricsConfig, ServeConfig
+from torchgate.schema.config import MetricsConfig
+from torchgate.schema.serve import ServeConfig
 from torchgate.supervisor import events, limits, sockets, strays
 from torchgate.supervisor.launch import Ahead
 from torchgate.supervisor.sockets import Bound
@@ -64,7 +65,7 @@ def run(
     started_ns = ahead.since(time.monotonic_ns())
     strays.become_subreaper()
     files = limits.raise_open_files()
-    bound = sockets.bind(config.listener.host, config.listener.port, config.gateways)
+    bound = sockets.bind_listeners(config.listeners, config.gateways)
     metrics_bound: list[Bound] = []
     tree: Tree | None = None
     try:
@@ -131,7 +132,7 @@ def _bind_metrics(config: ServeConfig, *, given: bool) -> tuple[list[Bound], str
     try:
         return sockets.bind(metrics.host, metrics.port, 1), ""
     except ConfigError as error:
-        if given and metrics.port == config.listener.port:
+        if given and any(metrics.port == listener.port for listener in config.listeners):
             raise ConfigError(
                 f"--port and --metrics-port are both {metrics.port}",
                 "give another --metrics-port, or --public-metrics to have /metrics on the main port",

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from torchgate.clock import NS_PER_S, Clock
 from torchgate.observe import metrics
 from torchgate.observe.counters import CounterBlock, create_block
-from torchgate.schema.config import ServeConfig
 from torchgate.schema.messages import (
     AnyMessage,
     DrainProgress,
@@ -32,6 +31,7 @@ from torchgate.schema.messages import (
     TextRequest,
     WorkerNotice,
 )
+from torchgate.schema.serve import ServeConfig
 from torchgate.supervisor import events, strays
 from torchgate.supervisor.child import Child, ChildState, ProcessEnd
 from torchgate.supervisor.deaths import Death, explain, failed_start

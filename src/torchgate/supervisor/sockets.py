@@ -15,6 +15,7 @@ import socket
 import msgspec
 
 from torchgate.errors import ConfigError
+from torchgate.schema.config import ListenerConfig
 
 BACKLOG = 4096  # the kernel lowers it to net.core.somaxconn
 
@@ -26,20 +27,23 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
         host: Numeric address.
         port: Port, never 0.
         sockets: One listening socket per gateway.
+        listener: What it was bound for.
     """
 
     host: str
     port: int
     sockets: tuple[socket.socket, ...]
+    listener: ListenerConfig = ListenerConfig()
 
     @property
     def url(self) -> str:
-        """``http://host:port`` as a person on this machine would type it."""
+        """``http://host:port``, or ``https://``, as a person on this machine would type it."""
         everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - only compared with
         host = everywhere.get(self.host, self.host)
         if ":" in host:
             host = f"[{host}]"
-        return f"http://{host}:{self.port}"
+        scheme = "https" if self.listener.tls is not None else "http"
+        return f"{scheme}://{host}:{self.port}"
 
 
 def bind(host: str, port: int, gateways: int) -> list[Bound]:
@@ -70,6 +74,23 @@ def bind(host: str, port: int, gateways: int) -> list[Bound]:
         port = one.port
     if not bound:
         raise ConfigError(*_explain(host, port, failures[0])) from failures[0]
+    return bound
+
+
+def bind_listeners(listeners: tuple[ListenerConfig, ...], gateways: int) -> list[Bound]:
+    """Bind every listener; none is left bound when one fails.
+
+    Raises:
+        ConfigError: As `bind`.
+    """
+    bound: list[Bound] = []
+    try:
+        for listener in listeners:
+            found = bind(listener.host, listener.port, gateways)
+            bound += [msgspec.structs.replace(one, listener=listener) for one in found]
+    except ConfigError:
+        close(bound)
+        raise
     return bound
 
 

@@ -14,8 +14,9 @@ import msgspec
 
 from torchgate.clock import Clock
 from torchgate.link.arena import create_arena
+from torchgate.link.load_table import create_load_table
 from torchgate.observe.activity import Activity, create_activity
-from torchgate.schema.config import ListenerConfig, ModelConfig, ServeConfig
+from torchgate.schema.config import ListenerConfig, ModelConfig
 from torchgate.schema.messages import (
     AnyMessage,
     AttachGateway,
@@ -24,6 +25,7 @@ from torchgate.schema.messages import (
     LoadModel,
     ModelReady,
 )
+from torchgate.schema.serve import ServeConfig
 from torchgate.supervisor.child import Child, ChildState
 from torchgate.supervisor.environment import gateway_environment, place, worker_environment
 from torchgate.supervisor.launch import GATEWAY, WORKER, Ahead
@@ -105,9 +107,10 @@ class Tree:
     ) -> None:
         self._config = config
         self._clock = clock
+        self._load_table = create_load_table()
         self._started_unix_s = started_unix_s
         self._listeners: tuple[ListenerConfig, ...] = tuple(
-            msgspec.structs.replace(config.listener, host=one.host, port=one.port) for one in bound
+            msgspec.structs.replace(one.listener, host=one.host, port=one.port) for one in bound
         )
         self.workers = [
             Worker(model, replica, clock)
@@ -174,13 +177,15 @@ class Tree:
             OSError: Processes, memory or descriptors are exhausted.
         """
         gateway.spawn(gateway_environment(), self._clock.now_ns())
-        fds = [*(sock.fileno() for sock in gateway.sockets), gateway.counters_fd]
+        fds = [*(sock.fileno() for sock in gateway.sockets), gateway.counters_fd, self._load_table]
         message = ConfigureGateway(
             gateway=gateway.number,
             listeners=self._listeners,
             models=self._config.models,
             access_log=self._config.access_log,
             started_unix_s=self._started_unix_s,
+            front=self._config.front,
+            gateways=self._config.gateways,
             fds=len(fds),
         )
         gateway.send(message, fds)
@@ -206,6 +211,7 @@ class Tree:
             child.close()
         for worker in self.workers:
             worker.drop_activity()
+        os.close(self._load_table)
 
     def _connect(self, gateway: Gateway, worker: Worker) -> None:
         """Make the link of a pair, when both run. A draining gateway too needs the successor of a dead worker."""

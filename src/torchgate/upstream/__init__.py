@@ -1,5 +1,6 @@
-"""The gateway's side of other servers. Room prepared: nothing here yet.
+"""The gateway's side of pools of other servers. Knows nothing of `torchgate.inference`, nor of `torchgate.gateway`.
 
-Will hold forwarding to HTTP upstreams: forward, retry, cluster, balancer, outlier, health, pool, connection, endpoint.
-Knows nothing of `torchgate.inference`.
+Read in this order:
+
+- `transfer`: the seam: a request to a pool, and whom its answer goes to.
 """

@@ -5,7 +5,8 @@ import os
 import pytest
 
 from torchgate.clock import SystemClock
-from torchgate.schema.config import ModelConfig, ServeConfig
+from torchgate.schema.config import ModelConfig
+from torchgate.schema.serve import ServeConfig
 from torchgate.supervisor.environment import place, worker_environment
 from torchgate.supervisor.launch import WORKER, Ahead
 from torchgate.supervisor.strays import mark_of

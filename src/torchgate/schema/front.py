@@ -1,0 +1,67 @@
+"""Everything a gateway serves beside models: one frozen object, made from the configuration file."""
+
+from __future__ import annotations
+
+import msgspec
+
+from torchgate.schema.config import Limits
+from torchgate.schema.pools import PoolConfig
+from torchgate.schema.routes import ErrorPage, HeaderEdits, RouteConfig
+
+
+class CertificateConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A certificate with its key; files are read by the supervisor, PEM travels in the message.
+
+    Attributes:
+        name: Its stable name.
+        chain: PEM, leaf first.
+        key: PEM, unencrypted; never shown.
+        hosts: Names it is valid for, from its subject alternative names.
+        not_after_unix_s: When it ends.
+    """
+
+    name: str
+    chain: str
+    key: str
+    hosts: tuple[str, ...]
+    not_after_unix_s: float
+
+
+class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of every request to a host, whatever its route.
+
+    Attributes:
+        host: Exact name, or ``*.example.com``.
+        client_ca: PEM of CAs; a client certificate of one of them is demanded. Empty for none.
+        identity_headers: Pass subject and fingerprint of the client's certificate on, in ``x-client-cert-*``.
+        redirect_https: Plain requests are sent to https.
+    """
+
+    host: str
+    client_ca: str = ""
+    identity_headers: bool = True
+    redirect_https: bool = False
+
+
+class FrontConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Routes, pools and what they name. Tables are shared so that 40,000 routes stay small.
+
+    Attributes:
+        routes: All routes.
+        pools: By name.
+        hosts: Demands by host.
+        certificates: By name.
+        edits: Header edits, referred to by index.
+        limits: Limits by name.
+        pages: Error pages, referred to by index; the first that fits is taken.
+        listener_edits: Listener name -> index in ``edits``, for what no route answers.
+    """
+
+    routes: tuple[RouteConfig, ...] = ()
+    pools: tuple[PoolConfig, ...] = ()
+    hosts: tuple[HostConfig, ...] = ()
+    certificates: tuple[CertificateConfig, ...] = ()
+    edits: tuple[HeaderEdits, ...] = ()
+    limits: dict[str, Limits] = {}
+    pages: tuple[tuple[ErrorPage, ...], ...] = ()
+    listener_edits: dict[str, int] = {}
