@@ -206,6 +206,12 @@ class Child:
         self.kill(ExitCause.STOPPED)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5.0)
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+        os.close(self.pidfd)
+        self.pidfd = -1
+        self._process = None
 
     def close(self) -> None:
         """Give the counter block back."""

@@ -21,8 +21,6 @@ def tree():
     yield made
     for child in made.children:
         child.end_now()
-        if child.link is not None:
-            child.link.close()
     made.close()
 
 
@@ -52,6 +50,17 @@ def test_each_slot_takes_its_own(tree, ahead):
     assert [worker.started_ns for worker in tree.workers] == [7, 8]
     assert [worker.incarnation for worker in tree.workers] == [1, 1]
     assert not pids(ahead)
+
+
+def test_the_last_resort_leaves_nothing_open(tree):
+    worker = tree.workers[0]
+    before = len(os.listdir("/proc/self/fd"))
+    tree.start_worker(worker)
+    assert len(os.listdir("/proc/self/fd")) > before
+    worker.end_now()
+    worker.end_now()  # nothing to do any more
+    worker.drop_activity()
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_one_with_other_threads_is_left_and_ended(tree, ahead):

@@ -283,8 +283,10 @@ def _general_paths(listener: ListenerConfig) -> Json:
         "/v2/models/stats": {
             "get": _get("oip.stats", tag, "Statistics of all models", "Statistics", oip=True)
         },
-        "/openapi.json": {"get": _get("openapi", tag, "This document", "Any")},
-        "/docs": {"get": _page("docs", "This document as a page", "text/html; charset=utf-8")},
+        "/openapi.json": {"get": _stored(_get("openapi", tag, "This document", "Any"))},
+        "/docs": {
+            "get": _stored(_page("docs", "This document as a page", "text/html; charset=utf-8"))
+        },
     }  # fmt: skip
     if listener.public_metrics:
         paths["/metrics"] = {"get": _page("metrics", "Metrics for Prometheus", TEXT_TYPE)}
@@ -294,6 +296,12 @@ def _general_paths(listener: ListenerConfig) -> Json:
 def _page(operation: str, summary: str, kind: str) -> Json:
     get = _get(operation, "service", summary, "Any")
     get["responses"]["200"]["content"] = {kind: {"schema": {"type": "string"}}}
+    return get
+
+
+def _stored(get: Json) -> Json:
+    """Add what a client gets that has the answer already and says so (``If-None-Match``)."""
+    get["responses"]["304"] = {"description": "Not modified"}
     return get
 
 

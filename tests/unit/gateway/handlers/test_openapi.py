@@ -1,6 +1,7 @@
 """Schemas and examples from signatures."""
 
 import msgspec
+import pytest
 from jsonschema_rs import Draft202012Validator
 
 from tests.unit.gateway.handlers.recorded import SIGNATURE, context, exchange
@@ -143,3 +144,10 @@ def test_every_reference_leads_somewhere_and_every_operation_has_its_own_name() 
     walk(found)
     names = [op["operationId"] for item in found["paths"].values() for op in item.values()]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
+def test_documents_with_an_etag_say_that_they_may_answer_304(path: str) -> None:
+    with context() as made:
+        found = document(made.snapshot, ListenerConfig())
+    assert "304" in found["paths"][path]["get"]["responses"]
