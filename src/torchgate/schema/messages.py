@@ -10,6 +10,7 @@ import enum
 
 import msgspec
 
+from torchgate.errors import Cause
 from torchgate.schema.config import ListenerConfig, ModelConfig
 from torchgate.schema.front import FrontConfig
 from torchgate.schema.pools import Member
@@ -107,11 +108,16 @@ class ReplicaChanged(Message, frozen=True, kw_only=True, tag=True):
 
 
 class PoolMembers(Message, frozen=True, kw_only=True, tag=True):
-    """Who is in a pool now, whole; sent at start and on every change (names, health, ejections, drain)."""
+    """Who is in a pool now, whole; sent at start and on every change (names, health, ejections, drain).
+
+    ``cause`` and ``detail`` say why it has no members, when it has none: ``upstream-dns``, ``upstream-forbidden``
+    (the guard refused every address), or ``no-endpoint``. Endpoints refused beside usable ones are in ``detail`` too.
+    """
 
     pool: str
     members: tuple[Member, ...]
-    detail: str = ""  # why it has no members, when it has none
+    detail: str = ""
+    cause: Cause = Cause.NO_ENDPOINT
 
 
 class TextReply(Message, frozen=True, kw_only=True, tag=True):

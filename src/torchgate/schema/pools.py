@@ -151,6 +151,8 @@ class PoolConfig(msgspec.Struct, frozen=True, kw_only=True):
         balance: ``p2c``: the better of two by outstanding requests and reported load; ``round-robin``: weighted;
             ``least-time``: decaying mean time; ``hash``: consistent, by the route's ``hash_on``.
         sticky_cookie: Name of a cookie that keeps a client at its endpoint; empty for none.
+        sticky_secret: Key of the cookie's values; empty takes a random one, new with each start of the service. Set it
+            to keep clients at their endpoints over a restart, or on several machines.
         load_header: Response field in which endpoints report load (a number, 0 to 1 and beyond); empty for none.
         tls: TLS to endpoints; None for plain.
         health, outlier, limits, timeouts, retry: See there.
@@ -162,6 +164,7 @@ class PoolConfig(msgspec.Struct, frozen=True, kw_only=True):
     endpoints: tuple[EndpointConfig, ...]
     balance: Literal["p2c", "round-robin", "least-time", "hash"] = "p2c"
     sticky_cookie: str = ""
+    sticky_secret: str = ""
     load_header: str = ""
     tls: UpstreamTls | None = None
     health: HealthConfig = HealthConfig()
@@ -194,6 +197,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         health: What active checks say.
         ejected_until_ns: CLOCK_MONOTONIC until which passive signals keep it out; 0 when not. Shared by all gateways.
         since_ns: When it became usable last (for slow start); 0 for from the beginning.
+        token: Value of the sticky cookie that leads here; empty when the pool has none. Tells nothing of the address.
     """
 
     slot: int
@@ -206,3 +210,4 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     health: Health = Health.UNKNOWN
     ejected_until_ns: int = 0
     since_ns: int = 0
+    token: str = ""

@@ -9,13 +9,24 @@ from torchgate.schema.front import FrontConfig
 
 
 class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything one ``torchgate serve`` runs."""
+    """Everything one ``torchgate serve`` runs.
+
+    Attributes:
+        models, listeners, front, metrics: See there.
+        gateways: Gateway processes.
+        access_log: ``-`` is standard output, ``off`` none, else a file that is appended to.
+        grace_s: After SIGTERM, time for what was accepted to finish.
+        work_dir: Directory put first on ``sys.path`` of workers; empty is the current one.
+        dns: Name servers for endpoints of pools, ``ADDRESS``, ``ADDRESS:PORT`` or ``[V6]:PORT``; empty takes those of
+            ``/etc/resolv.conf``.
+    """
 
     models: tuple[ModelConfig, ...]
     listeners: tuple[ListenerConfig, ...] = (ListenerConfig(),)
     front: FrontConfig = FrontConfig()
     metrics: MetricsConfig = MetricsConfig()
     gateways: int = 1
-    access_log: str = "-"  # "-" is standard output, "off" none, else a file that is appended to
-    grace_s: float = 30.0  # SIGTERM: time for what was accepted to finish
-    work_dir: str = ""  # directory put first on sys.path of workers; empty is the current one
+    access_log: str = "-"
+    grace_s: float = 30.0
+    work_dir: str = ""
+    dns: tuple[str, ...] = ()
