@@ -6,7 +6,7 @@ import msgspec
 
 from torchgate.schema.config import Limits
 from torchgate.schema.pools import PoolConfig
-from torchgate.schema.routes import ErrorPage, HeaderEdits, RouteConfig
+from torchgate.schema.routes import ErrorPage, HeaderEdits, Inherited, RouteConfig
 
 
 class CertificateConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,10 @@ class FrontConfig(msgspec.Struct, frozen=True, kw_only=True):
         edits: Header edits, referred to by index.
         limits: Limits by name.
         pages: Error pages, referred to by index; the first that fits is taken.
-        listener_edits: Listener name -> index in ``edits``, for what no route answers.
+        by_host: Referred to by index: host object (exact name, or ``*.example.com``) -> what its requests get. The most
+            specific one that fits the request's host is taken, the route's own values when none does.
+        unrouted: Listener name -> what applies to requests that no route answers.
+        unrouted_by_host: Listener name -> index in ``by_host``, for the same.
     """
 
     routes: tuple[RouteConfig, ...] = ()
@@ -64,4 +67,6 @@ class FrontConfig(msgspec.Struct, frozen=True, kw_only=True):
     edits: tuple[HeaderEdits, ...] = ()
     limits: dict[str, Limits] = {}
     pages: tuple[tuple[ErrorPage, ...], ...] = ()
-    listener_edits: dict[str, int] = {}
+    by_host: tuple[dict[str, Inherited], ...] = ()
+    unrouted: dict[str, Inherited] = {}
+    unrouted_by_host: dict[str, int] = {}

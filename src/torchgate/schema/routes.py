@@ -65,13 +65,15 @@ class HeaderEdit(msgspec.Struct, frozen=True, kw_only=True):
         kind: ``set``: the message has exactly one line of this name. ``add``: one more line. ``remove``: no line.
         name: Field name, lower case.
         value: Its value; may hold the placeholders listed in docs/reference/configuration.md.
-        origin: Where it was written, ``FILE:LINE (object)``, for ``torchgate explain``.
+        origin: Where it was written, ``FILE:LINE (object)``, for ``torchgate explain``; empty when nobody asked.
+        secret: The value came from a file or a variable and is shown to nobody.
     """
 
     kind: Literal["set", "add", "remove"]
     name: str
     value: str = ""
     origin: str = ""
+    secret: bool = False
 
 
 class HeaderEdits(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,12 +195,27 @@ class Rewrite(msgspec.Struct, frozen=True, kw_only=True):
     add_prefix: str = ""
 
 
+class Inherited(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request gets from the levels above and from its route, after merging.
+
+    Attributes:
+        edits: Index in ``FrontConfig.edits``; -1 for none.
+        pages: Index in ``FrontConfig.pages``; -1 for none.
+        log: Share of successful requests that are logged, 0 to 1; errors always are.
+    """
+
+    edits: int = -1
+    pages: int = -1
+    log: float = 1.0
+
+
 class RouteConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One route.
 
     Attributes:
-        name: Its stable name.
-        origin: Where it was written, ``FILE:LINE``.
+        name: Its stable name. Several entries have the same one where its listeners or hosts add different things to it;
+            such entries never answer the same request.
+        origin: Where it was written, ``FILE:LINE``; empty when nobody asked.
         listeners: Names of the listeners it is on; empty means all.
         match: What it answers.
         action: How.
@@ -207,6 +224,8 @@ class RouteConfig(msgspec.Struct, frozen=True, kw_only=True):
         limits: Name in ``FrontConfig.limits``; empty for the listener's.
         pages: Index in ``FrontConfig.pages``; -1 for none.
         log: Share of successful requests that are logged, 0 to 1; errors always are.
+        by_host: Index in ``FrontConfig.by_host``: what takes the place of ``edits``, ``pages`` and ``log`` for requests
+            to certain hosts (this route's own hosts are wider than these); -1 for none.
     """
 
     name: str
@@ -219,3 +238,4 @@ class RouteConfig(msgspec.Struct, frozen=True, kw_only=True):
     limits: str = ""
     pages: int = -1
     log: float = 1.0
+    by_host: int = -1
