@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from torchgate.errors import RequestError
+from torchgate.gateway.router import NO_ROUTE, Route
 from torchgate.schema.problem import oip_json, problem_json
 from torchgate.wire.head import Head
 
@@ -84,7 +85,7 @@ class Exchange:
             this answer; a handler may clear it. queue_us, compute_us, replica: Set by the handler
             for the access log; replica is -1 when none was involved. on_cancel: Set by the handler;
             called once when the client goes away before the answer. status, cause: What was
-            answered; 0 and empty until then.
+            answered; 0 and empty until then. route: What was found for it (`torchgate.gateway.router.Route`).
     """
 
     __slots__ = (
@@ -109,6 +110,7 @@ class Exchange:
         "queue_us",
         "replica",
         "request_id",
+        "route",
         "sent",
         "size",
         "state",
@@ -137,6 +139,7 @@ class Exchange:
         self.size = 0
         self.model = ""
         self.oip = False
+        self.route: Route = NO_ROUTE
         self.params: object = None
         self.client = b""
         self.head: Head | None = None

@@ -13,7 +13,7 @@ from torchgate.errors import Cause, ProtocolError, RequestError
 from torchgate.gateway import deadlines
 from torchgate.gateway.exchange import Exchange, ExchangeState, Headers
 from torchgate.gateway.respond import CONTINUE
-from torchgate.gateway.router import Route, normalise
+from torchgate.gateway.router import Route
 from torchgate.gateway.transmit import Transmitter
 from torchgate.wire.head import Head
 from torchgate.wire.http1 import RequestReader
@@ -28,7 +28,6 @@ SMALL_PIECE_BYTES = 4096
 """Smaller pieces of a body are gathered, so that a body in tiny pieces doesn't take many times its size."""
 
 _ALLOW_ALL = b"GET, HEAD, POST, OPTIONS"
-_ANY = Route("*", {})
 
 
 class Receiver(Transmitter):
@@ -55,7 +54,7 @@ class Receiver(Transmitter):
         super().__init__(listener)
         self._reader = RequestReader(listener.table)
         self.filling: Exchange | None = None  # its body is being read
-        self._route = _ANY  # of the request being read
+        self._route = listener.router.default  # of the request being read
         self._refusal: RequestError | None = None  # answer of the request being read
         self._tail: bytearray | None = None  # small pieces of the body being read
         self.begun_ns = 0  # first byte of the request being read; 0 when there is none
@@ -115,18 +114,18 @@ class Receiver(Transmitter):
         exchange.query = head.query
         exchange.client = self.client
         self.enqueue(exchange)
-        route = self._listener.router.find_raw(head.path)
         refusal = None
-        if route is None:
-            try:
-                route = self._find_route(exchange, head)
-            except RequestError as error:
-                route, refusal = _ANY, error
-        else:
-            exchange.path = route.path
+        router = self._listener.router
+        try:
+            route = router.resolve(head)
             exchange.model = route.model
             exchange.oip = route.oip
             exchange.params = route.params
+        except RequestError as error:
+            route, refusal = router.default, error
+            exchange.oip = head.normal == "/v2" or head.normal.startswith("/v2/")
+        exchange.path = head.normal
+        exchange.route = route
         if not head.keep_alive or shared.draining:
             exchange.keep_alive = False
             self.last = True
@@ -140,7 +139,7 @@ class Receiver(Transmitter):
     def _take_body(self, exchange: Exchange, head: Head, route: Route) -> bool:
         """Dispatch a request that is wanted and whose body came with its head, as it mostly does; else return False."""
         size = head.content_length
-        if head.method not in route.handlers or self._too_large(size) is not None:
+        if route.handler(head.method) is None or self._too_large(size) is not None:
             return False
         body = self._reader.take_body()
         if not body:
@@ -151,26 +150,11 @@ class Receiver(Transmitter):
         self._dispatch(exchange, route)
         return True
 
-    def _find_route(self, exchange: Exchange, head: Head) -> Route:
-        """Return the route of a target that is not in the table of raw ones."""
-        if head.path == b"*":
-            exchange.path = "*"
-            return _ANY
-        exchange.path = path = normalise(head.path)
-        route = self._listener.router.find(path)
-        if route is None:
-            exchange.oip = path == "/v2" or path.startswith("/v2/")
-            raise RequestError(Cause.NOT_FOUND, "There is nothing at this path.")
-        exchange.model = route.model
-        exchange.oip = route.oip
-        exchange.params = route.params
-        return route
-
     def _begin_body(
         self, exchange: Exchange, head: Head, route: Route, refusal: RequestError | None
     ) -> None:
         """Decide about a request with a body, or with a refusal: read it, swallow it, or answer at once."""
-        if refusal is None and head.method not in route.handlers and head.method != b"OPTIONS":
+        if refusal is None and route.handler(head.method) is None and head.method != b"OPTIONS":
             refusal = _not_allowed(route)
         size = head.content_length
         if refusal is None:
@@ -271,7 +255,7 @@ class Receiver(Transmitter):
 
     def _dispatch(self, exchange: Exchange, route: Route) -> None:
         """Hand a complete request to its handler."""
-        handler = route.handlers.get(exchange.method)
+        handler = route.handler(exchange.method)
         try:
             if handler is not None:
                 handler(exchange)
@@ -288,7 +272,7 @@ class Receiver(Transmitter):
             self._due(exchange.accepted_ns + self._listener.total_ns)
 
     def _options(self, exchange: Exchange, route: Route) -> None:
-        allow = _ALLOW_ALL if route is _ANY else route.allow
+        allow = _ALLOW_ALL if exchange.path == "*" else route.allow
         cors = self._listener.cors
         if cors is None or not cors.preflight(exchange, allow):
             exchange.respond(204, b"", b"", ((b"allow", allow),))
@@ -324,6 +308,7 @@ class Receiver(Transmitter):
             request_id = self._shared.next_request_id()
             exchange = Exchange(self, b"-", b"", (), request_id, now_ns)
             exchange.client = self.client
+            exchange.route = self._listener.router.default
             self.enqueue(exchange)
         exchange.keep_alive = False
         exchange.respond_error(refusal)

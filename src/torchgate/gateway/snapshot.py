@@ -15,6 +15,7 @@ import msgspec
 from torchgate.inference.service import InferenceService
 from torchgate.observe.counters import CounterBlock
 from torchgate.schema.config import ListenerConfig, ModelConfig
+from torchgate.schema.front import FrontConfig
 from torchgate.schema.messages import ConfigureGateway, ModelReady, TextReply
 from torchgate.schema.signature import Signature
 
@@ -44,6 +45,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         listeners: Where clients connect.
         models: Served models by name, in the order given by the user.
         started_unix_s: When the service was started.
+        front: The user's routes, and what they name.
     """
 
     version: int
@@ -51,6 +53,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     listeners: tuple[ListenerConfig, ...]
     models: dict[str, ModelView]
     started_unix_s: float
+    front: FrontConfig = FrontConfig()
 
     def with_ready(self, message: ModelReady) -> Snapshot:
         """Return a snapshot with the signature of ``message``; ``self`` when nothing changed."""
@@ -78,6 +81,7 @@ def first_snapshot(message: ConfigureGateway) -> Snapshot:
         listeners=message.listeners,
         models={config.name: ModelView(config=config) for config in message.models},
         started_unix_s=message.started_unix_s,
+        front=message.front,
     )
 
 

@@ -4,5 +4,6 @@ Read in this order:
 
 - `http1`: requests of one connection, heads and bodies.
 - `head`: one request's head, with every strict rule.
+- `target`: the one meaning of a path, and back to bytes.
 - `frames`, `reader`: gateway <-> worker; bytes to frames.
 """

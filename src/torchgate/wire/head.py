@@ -55,6 +55,10 @@ class Head:
         request_id: A usable ``x-request-id``, or empty.
         accept_encoding: The field's value, or empty.
         origin: Value of ``Origin``, or empty.
+        host: Value of ``Host`` (or the authority of an absolute target), with its port, as sent; empty when absent.
+        normal: The path, decoded and normalised (`torchgate.wire.target.normalise`); empty until a router looked.
+        router, route: What found the route of this head, and what it found; kept so that a head that comes again
+            is not looked up again.
         reading: What a handler made of the fields, to find it again when the same head comes again; its own business.
     """
 
@@ -64,15 +68,19 @@ class Head:
         "content_length",
         "expects_continue",
         "fields",
+        "host",
         "keep_alive",
         "method",
         "minor",
+        "normal",
         "origin",
         "path",
         "query",
         "reading",
         "refusal",
         "request_id",
+        "route",
+        "router",
         "target",
     )
 
@@ -92,6 +100,10 @@ class Head:
         self.request_id = b""
         self.accept_encoding = b""
         self.origin = b""
+        self.host = b""
+        self.normal = ""
+        self.router: object = None
+        self.route: object = None
         self.reading: object = None
 
     def values(self, name: bytes) -> list[bytes]:
@@ -286,6 +298,8 @@ def _check_host(head: Head, hosts: list[bytes]) -> None:
         raise ProtocolError(
             Cause.BAD_FRAMING, "The Host field is not a host with an optional port."
         )
+    if hosts:
+        head.host = hosts[0]
 
 
 def _read_length(head: Head, lengths: list[bytes], codings: list[bytes]) -> None:
@@ -348,6 +362,7 @@ def _check_target(head: Head) -> None:
         raise ProtocolError(Cause.BAD_FRAMING, "The URL in the request line disagrees with Host.")
     path, _, head.query = rest.partition(b"?")
     head.path = path or b"/"
+    head.host = authority
 
 
 def _line_too_long(size: int, limits: Limits) -> ProtocolError:

@@ -1,76 +1,54 @@
-"""Paths have one meaning, and routing uses it."""
+"""A head finds its route once."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from torchgate.errors import RequestError
-from torchgate.gateway.router import Route, Router, normalise
+from torchgate.errors import Cause, RequestError
+from torchgate.gateway.router import Route, Router
+from torchgate.schema.config import Limits
+from torchgate.wire.head import Head, parse_head
 
 
 def nothing(exchange):
     raise AssertionError("not called here")
 
 
-@pytest.mark.parametrize(
-    ("raw", "path"),
-    [
-        (b"/", "/"),
-        (b"/a", "/a"),
-        (b"/a/", "/a/"),
-        (b"//a", "/a"),
-        (b"/a//b///c", "/a/b/c"),
-        (b"/./a/./b", "/a/b"),
-        (b"/a/../b", "/b"),
-        (b"/../../a", "/a"),
-        (b"/a/..", "/"),
-        (b"/a/b/..", "/a/"),
-        (b"/a/b/.", "/a/b/"),
-        (b"/%2e%2e/a", "/a"),
-        (b"/a%20b", "/a b"),
-        (b"/%C3%A9", "/é"),
-        (b"/%2541", "/%41"),  # once, not twice
-        (b"/.../..a/a..", "/.../..a/a.."),
-        (b"/a;b=c/d", "/a;b=c/d"),
-        (b"/+", "/+"),
-    ],
-)
-def test_normal_form(raw, path):
-    assert normalise(raw) == path
+def head(target: bytes, method: bytes = b"GET") -> Head:
+    return parse_head(method + b" " + target + b" HTTP/1.1\r\nhost: h\r\n\r\n", Limits())
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [b"a", b"", b"/%2f", b"/%2F", b"/\\", b"/%5c", b"/%00", b"/%0a", b"/%7f", b"/%", b"/%4", b"/%zz", b"/%ff",
-     b"/%c0%af"],
-)  # fmt: skip
-def test_what_has_no_single_meaning_is_refused(raw):
-    with pytest.raises(RequestError):
-        normalise(raw)
-
-
-@given(st.binary(max_size=30).map(lambda tail: b"/" + tail))
-def test_a_normal_form_is_its_own_and_stays_below_the_root(raw):
-    try:
-        path = normalise(raw)
-    except RequestError:
-        return
-    assert path.startswith("/")
-    assert not {"..", "."} & set(path.split("/"))
-    assert "//" not in path
-    if "%" not in path and "\\" not in path:
-        assert normalise(path.encode()) == path
-
-
-def test_exact_routes_win_over_prefixes_and_raw_targets_find_them_undecoded():
+def test_exact_routes_win_over_prefixes():
     model = Route("/models/a b", {b"GET": nothing}, model="a b")
     rest = Route("/models/", {b"GET": nothing})
     router = Router([model], [rest])
-    assert router.find("/models/a b") is model
-    assert router.find_raw(b"/models/a%20b") is model
-    assert router.find("/models/x") is rest
-    assert router.find_raw(b"/models/x") is None
-    assert router.find("/model") is None
+    for target in (b"/models/a%20b", b"/models/%61%20b", b"/models/./a%20b?x=1"):
+        asked = head(target)
+        assert router.resolve(asked) is model
+        assert asked.normal == "/models/a b"
+    assert router.resolve(head(b"/models/x")) is rest
+    with pytest.raises(RequestError) as caught:
+        router.resolve(head(b"/model"))
+    assert caught.value.cause is Cause.NOT_FOUND
+
+
+def test_what_was_found_is_kept_on_the_head_until_the_router_is_another():
+    first, second = Route("/a", {b"GET": nothing}), Route("/a", {b"GET": nothing})
+    asked = head(b"/a")
+    router = Router([first])
+    assert router.resolve(asked) is first
+    asked.path = b"/other"  # not looked at again
+    assert router.resolve(asked) is first
+    asked.path = b"/a"
+    assert Router([second]).resolve(asked) is second
+
+
+def test_the_asterisk_form_and_bad_paths():
+    router = Router([Route("/a", {b"GET": nothing})])
+    asked = head(b"*", b"OPTIONS")
+    assert router.resolve(asked) is router.default
+    assert asked.normal == "*"
+    with pytest.raises(RequestError) as caught:
+        router.resolve(head(b"/a%2fb"))
+    assert caught.value.cause is Cause.BAD_REQUEST
 
 
 def test_head_follows_get_and_allow_names_all():
