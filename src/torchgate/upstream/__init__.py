@@ -3,4 +3,7 @@
 Read in this order:
 
 - `transfer`: the seam: a request to a pool, and whom its answer goes to.
+- `cluster`: who is in a pool, and which endpoint gets the next request.
+- `endpoint`: one endpoint: its connections, what is under way, what was learned.
+- `outcome`: what became of one try at one endpoint.
 """
