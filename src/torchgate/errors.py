@@ -41,6 +41,9 @@ class Cause(enum.StrEnum):
     UNKNOWN_VERSION = "unknown-version"
     METHOD_NOT_ALLOWED = "method-not-allowed"
     EXPECTATION_FAILED = "expectation-failed"
+    FORBIDDEN = "forbidden"
+    PRECONDITION_FAILED = "precondition-failed"
+    RANGE_NOT_SATISFIABLE = "range-not-satisfiable"
     # Limits.
     REQUEST_LINE_TOO_LONG = "request-line-too-long"
     TOO_MANY_HEADERS = "too-many-headers"
@@ -73,6 +76,8 @@ class Cause(enum.StrEnum):
     TOO_MANY_CLIENT_CONNECTIONS = "too-many-client-connections"
     UPGRADE_REFUSED = "upgrade-refused"
     SPOOL_FULL = "spool-full"
+    DISK_BUSY = "disk-busy"
+    DISK_ERROR = "disk-error"
     # Upstreams. "refused" to "tls-name": no byte of the request reached a server.
     NO_ENDPOINT = "no-endpoint"
     POOL_FULL = "pool-full"
