@@ -4,7 +4,8 @@ Run as a child process that does as it is told on standard input, one JSON objec
 It imports nothing but torch before the model file, so that its start is the reference of the time to ready.
 
     python bare.py FILE.py:NAME --threads 1 [--weights FILE.safetensors]
-    {"do": "run", "rows": 8, "seconds": 3}  ->  {"rows": ..., "seconds": ..., "p50_us": ..., "p99_us": ...}
+    {"do": "run", "rows": 8, "seconds": 3, "pause_s": 0}
+                                            ->  {"rows": ..., "seconds": ..., "p50_us": ..., "p99_us": ...}
     {"do": "answer"}                        ->  {"outputs": {"y": [...]}}   for the file's example inputs
 """
 
@@ -44,14 +45,18 @@ def repeat(example: dict[str, torch.Tensor], rows: int) -> dict[str, torch.Tenso
 
 
 def run(
-    net: torch.nn.Module, example: dict[str, torch.Tensor], rows: int, seconds: float
+    net: torch.nn.Module, example: dict[str, torch.Tensor], order: dict[str, Any]
 ) -> dict[str, float]:
-    """Call the model in a loop and return rows, seconds and the latency of a call."""
+    """Call the model in a loop, sleeping between calls if so told; return rows, seconds and the latency of a call."""
+    rows, seconds, pause_s = order["rows"], order["seconds"], order.get("pause_s", 0.0)
     inputs, took = repeat(example, rows), []
     start = now = time.perf_counter()
     while now - start < seconds:
+        if pause_s:
+            time.sleep(pause_s)
+        before = time.perf_counter()
         net(**inputs)
-        before, now = now, time.perf_counter()
+        now = time.perf_counter()
         took.append(now - before)
     took.sort()
     return {
@@ -68,7 +73,7 @@ def obey(
     """Carry out one order."""
     if order["do"] == "answer":
         return {"outputs": {name: value.tolist() for name, value in net(**example).items()}}
-    return run(net, example, order["rows"], order["seconds"])
+    return run(net, example, order)
 
 
 def main() -> None:

@@ -35,6 +35,8 @@ from benchmarks.sections.plan import (
 BATCHES = (1, 2, 4, 8, 16, 32)
 THROUGHPUT_TARGET = 0.92
 LATENCY_TARGET_MS = 1.0
+PAUSE_S = 0.001
+"""A server with one client is idle for about so long between two calls; a bare loop never is."""
 ROUND_WAITS = 8
 
 
@@ -69,6 +71,7 @@ class Measured:
     best: int
     bare_many: list[dict[str, float]] = field(default_factory=list)
     bare_one: list[dict[str, float]] = field(default_factory=list)
+    bare_rested: list[dict[str, float]] = field(default_factory=list)
     own_many: Series = field(default_factory=Series)
     own_one: Series = field(default_factory=Series)
 
@@ -130,6 +133,7 @@ def _rounds(plan: Plan, net: Net, bare: Bare, server: Server) -> Measured:
         found.bare_many.append(bare.run(best, seconds))
         found.own_many.rounds.append(run_round(many, seconds, plan.folder))
         found.bare_one.append(bare.run(1, plan.seconds))
+        found.bare_rested.append(bare.run(1, plan.seconds, PAUSE_S))
         found.own_one.rounds.append(run_round(one, plan.seconds, plan.folder))
     return found
 
@@ -148,17 +152,26 @@ def _bare_series(runs: list[dict[str, float]]) -> Series:
     )
 
 
+def _later_ms(own: Series, bare: list[dict[str, float]]) -> float:
+    return statistics.median(
+        (ours.p50_us - theirs["p50_us"]) / 1000
+        for ours, theirs in zip(own.rounds, bare, strict=True)
+    )
+
+
 def _rows(section: str, found: Measured) -> list[Row]:
     many, one = _bare_series(found.bare_many), _bare_series(found.bare_one)
+    rested = _bare_series(found.bare_rested)
     load = f"binary tensors, {_connections(found.best)} connections"
     # Pair each round with its neighbour in time: the machine's slow minutes then cancel out.
     times = statistics.median(
         (own.requests / own.seconds) / (bare["rows"] / bare["seconds"])
         for own, bare in zip(found.own_many.rounds, found.bare_many, strict=True)
     )
-    later_ms = statistics.median(
-        (own.p50_us - bare["p50_us"]) / 1000
-        for own, bare in zip(found.own_one.rounds, found.bare_one, strict=True)
+    later_ms = _later_ms(found.own_one, found.bare_one)
+    rested_ms = statistics.median(
+        (paused["p50_us"] - bare["p50_us"]) / 1000
+        for paused, bare in zip(found.bare_rested, found.bare_one, strict=True)
     )
     throughput = row_of(section, "torchgate", load, found.own_many, "rows/s")
     latency = row_of(section, "torchgate", "binary tensors, 1 connection", found.own_one, "rows/s")
@@ -170,5 +183,10 @@ def _rows(section: str, found: Measured) -> list[Row]:
         ),
         replace(throughput, comparison=ratio(times, "of bare torch", THROUGHPUT_TARGET)),
         replace(row_of(section, "bare torch", "batch 1", one, "rows/s"), all_us=None),
+        replace(
+            row_of(section, "bare torch", "batch 1, 1 ms between calls", rested, "rows/s"),
+            all_us=None,
+            comparison=Comparison(rested_ms, "p50 - bare p50", "ms"),
+        ),
         replace(latency, comparison=more),
     ]

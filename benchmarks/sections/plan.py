@@ -148,9 +148,9 @@ class Bare:
         self._process.stdin.flush()
         return self._read()
 
-    def run(self, rows: int, seconds: float) -> dict[str, float]:
-        """Call the model with ``rows`` rows in a loop."""
-        return self._tell({"do": "run", "rows": rows, "seconds": seconds})
+    def run(self, rows: int, seconds: float, pause_s: float = 0.0) -> dict[str, float]:
+        """Call the model with ``rows`` rows in a loop, with a pause between calls."""
+        return self._tell({"do": "run", "rows": rows, "seconds": seconds, "pause_s": pause_s})
 
     def answer(self, output: str) -> Array:
         """Return what the model says to its example inputs."""
