@@ -7,9 +7,13 @@ Read in this order:
 - `listener`: one address, its limits and its open connections.
 - `connection`: one client connection, its events and its ends.
 - `receive`: its reading half.
-- `transmit`: its answering half.
+- `bodies`: bodies of requests, gathered or passed on.
+- `transmit`: its answering half: framing.
+- `sending`: what leaves when, and how a connection ends.
 - `deadlines`: what a connection must not take too long for.
 - `exchange`: one request and its answer, as handlers see them.
+- `sink`: what an exchange answers into, as an interface.
+- `forwarded`: who the client is, behind proxies.
 - `router`: from a target to a route.
 - `snapshot`: what is served, immutable; what handlers are given.
 - `handlers`: what answers each path.

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, cast
 
 from torchgate.errors import Cause, RequestError
 from torchgate.gateway import deadlines
-from torchgate.gateway.exchange import ExchangeState
+from torchgate.gateway.exchange import Exchange, ExchangeState
 from torchgate.gateway.receive import Receiver
 from torchgate.gateway.respond import CONTINUE
 from torchgate.schema.words import counted
@@ -30,6 +30,7 @@ from torchgate.wire.http1 import RequestReader
 
 if TYPE_CHECKING:
     from torchgate.gateway.listener import Listener
+    from torchgate.gateway.sink import SwitchedPeer
 
 
 class Connection(Receiver):
@@ -41,7 +42,7 @@ class Connection(Receiver):
         listener: Where it was accepted.
     """
 
-    __slots__ = ("_probed", "_refused", "linger_until_ns", "stuck_bytes", "stuck_ns")
+    __slots__ = ("_probed", "_refused", "linger_until_ns", "stuck_bytes", "stuck_ns", "switched")
 
     def __init__(self, listener: Listener) -> None:
         super().__init__(listener)
@@ -50,6 +51,7 @@ class Connection(Receiver):
         self.linger_until_ns = 0
         self.stuck_ns = 0  # since when the client took nothing
         self.stuck_bytes = 0
+        self.switched: SwitchedPeer | None = None  # out of HTTP: who gets what comes
 
     # --- events of the transport --------------------------------------------------------------
 
@@ -60,8 +62,9 @@ class Connection(Receiver):
         self._transport = transport = cast("asyncio.Transport", transport)
         self.idle_ns = now_ns = self._shared.now_ns()
         self.deadline_ns = now_ns + listener.idle_ns
-        peer = transport.get_extra_info("peername")
-        self.client = str(peer[0]).encode() if peer else b"-"
+        if self.client == b"-":  # else something in front said who it is
+            peer = transport.get_extra_info("peername")
+            self.client = str(peer[0]).encode() if peer else b"-"
         if listener.opened(self):
             return
         self._refused = True
@@ -80,13 +83,19 @@ class Connection(Receiver):
         """See `asyncio.BaseProtocol.connection_lost`."""
         del exc  # a reset or an end: the same to us
         self.closing = True
+        if self.switched is not None:
+            switched, self.switched = self.switched, None
+            self.eof = True
+            switched.on_client_lost()
         self.lost()
-        self.filling = None
-        self._tail = None
+        self.forget_body()
         self._listener.closed(self, refused=self._refused)
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol.data_received`."""
+        if self.switched is not None:
+            self.switched.on_client_data(data)
+            return
         if self.closing or (self.last and self.filling is None and self.waiting):
             self.unread = True
             return
@@ -97,6 +106,9 @@ class Connection(Receiver):
 
     def eof_received(self) -> bool:
         """See `asyncio.Protocol.eof_received`: half-closed clients still get their answers."""
+        if self.switched is not None:
+            self.switched.on_client_end()
+            return True
         if self.closing:
             return self.first is not None
         self.eof = True
@@ -119,12 +131,51 @@ class Connection(Receiver):
         transport = self._transport
         if transport is None:
             return
+        self.forget_body()
         self._resume_reading()
         self._reader = RequestReader(self._listener.table)  # lets go of what it holds
         linger_ns = deadlines.REFUSED_LINGER_NS if self._refused else deadlines.LINGER_NS
         self.linger_until_ns = self._shared.now_ns() + linger_ns
         self._due(self.linger_until_ns)
         transport.write_eof()
+
+    # --- out of HTTP --------------------------------------------------------------------------
+
+    def switch(self, exchange: Exchange, head: bytes, peer: SwitchedPeer) -> None:
+        """See `torchgate.gateway.sink.ResponseSink.switch`."""
+        exchange.parts = [head]
+        exchange.keep_alive = False
+        self.last = True
+        self.send()
+        self.switched = peer
+        peer.on_client(self)
+        rest = self._reader.take_rest()
+        if rest:
+            peer.on_client_data(rest)
+        self._resume_reading()
+        self._due(self._shared.now_ns() + deadlines.RECHECK_NS)
+
+    def write(self, data: bytes) -> bool:
+        """See `torchgate.gateway.sink.SwitchedClient.write`."""
+        if self._transport is not None:
+            self._transport.write(data)
+        return not self.write_paused
+
+    def end(self) -> bool:
+        """See `torchgate.gateway.sink.SwitchedClient.end`."""
+        transport = self._transport
+        if transport is None or not transport.can_write_eof():
+            return False
+        transport.write_eof()
+        return True
+
+    def pause(self) -> None:
+        """See `torchgate.gateway.sink.SwitchedClient.pause`."""
+        self._stop_reading()
+
+    def resume(self) -> None:
+        """See `torchgate.gateway.sink.SwitchedClient.resume`."""
+        self._resume_reading()
 
     # --- what the listener and the sweep ask --------------------------------------------------
 
@@ -192,5 +243,7 @@ class Connection(Receiver):
             return f"{client}: a request whose head is not complete"
         request_id = self.first.request_id.decode()
         method = self.first.method.decode()
+        if self.switched is not None:
+            return f"{client}: {method} {self.first.path} ({request_id}): switched to another protocol"
         what = "its body is being read" if self.first is self.filling else "waits for its answer"
         return f"{client}: {method} {self.first.path} ({request_id}): {what}"

@@ -42,6 +42,8 @@ def check(connection: Connection, now_ns: int) -> None:
         else:
             connection.deadline_ns = connection.linger_until_ns
         return
+    if connection.switched is not None:
+        connection.switched.check(now_ns)
     busy = _check_write(connection, now_ns) or _check_read(connection, now_ns)
     if connection.closing and connection.first is None:
         return
@@ -66,7 +68,7 @@ def _check_write(connection: Connection, now_ns: int) -> bool:
     if size != connection.stuck_bytes:
         connection.stuck_bytes = size
         connection.stuck_ns = now_ns
-    elif now_ns - connection.stuck_ns >= connection.listener.write_ns:
+    elif now_ns - connection.stuck_ns >= _write_ns(connection):
         connection.abort()
     return True
 
@@ -74,13 +76,15 @@ def _check_write(connection: Connection, now_ns: int) -> bool:
 def _check_read(connection: Connection, now_ns: int) -> bool:
     """Heads have a deadline, bodies a least mean rate."""
     listener = connection.listener
-    limits = listener.limits
     filling = connection.filling
     if connection.closing:
         return False
     if filling is not None:
+        if connection.body_paused:
+            return True  # it is us who don't read on
+        limits = connection.limits_of(filling)
         elapsed_ns = now_ns - connection.body_ns
-        if elapsed_ns >= listener.grace_ns:
+        if elapsed_ns >= limits.body_grace_s * NS_PER_S:
             rate = filling.size * NS_PER_S / elapsed_ns
             if rate < limits.body_rate_bytes_s:
                 connection.refuse(
@@ -95,7 +99,7 @@ def _check_read(connection: Connection, now_ns: int) -> bool:
             connection.refuse(
                 RequestError(
                     Cause.HEADER_TIMEOUT,
-                    f"The request's head was not complete within {limits.header_timeout_s:g} s.",
+                    f"The request's head was not complete within {listener.limits.header_timeout_s:g} s.",
                 )
             )
         return True
@@ -106,12 +110,11 @@ def _check_total(connection: Connection, now_ns: int) -> bool:
     exchange = connection.first
     if exchange is None:
         return False
-    listener = connection.listener
-    if now_ns - exchange.accepted_ns < listener.total_ns:
+    total_s = connection.limits_of(exchange).total_timeout_s
+    if not exchange.total_from_ns or now_ns - exchange.total_from_ns < total_s * NS_PER_S:
         return True
     error = RequestError(
-        Cause.TOTAL_TIMEOUT,
-        f"The request was not over within {listener.limits.total_timeout_s:g} s.",
+        Cause.TOTAL_TIMEOUT, f"The request was not over within {total_s:g} s."
     )
     if exchange is connection.filling:
         connection.refuse(error)
@@ -120,6 +123,13 @@ def _check_total(connection: Connection, now_ns: int) -> bool:
     else:
         connection.abort()
     return True
+
+
+def _write_ns(connection: Connection) -> float:
+    first = connection.first
+    if first is None or first.route.limits is None:
+        return connection.listener.write_ns
+    return first.route.limits.write_timeout_s * NS_PER_S
 
 
 def peer_is_gone(sock: socket.socket) -> bool:

@@ -6,6 +6,11 @@ the connection, and it must not block. The connection below the exchange keeps t
 frames them, and writes the access log. When the client goes away first, `Exchange.on_cancel` is
 called once and a later answer is dropped silently.
 
+A handler of a route that ``streams`` may get its exchange before the body is complete (``complete`` is False): it sets
+``on_body`` and ``on_body_end``, and stops and restarts the client with `pause_body` and `resume_body`. An answer of
+another server is passed on with `relay_whole`, or with `relay`, `write` and `finish`; while ``congested``, more of it
+would only pile up, and ``on_drained`` is called when it wouldn't any more.
+
 Read next: `torchgate.gateway.router`, `torchgate.gateway.connection`.
 """
 
@@ -13,12 +18,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from torchgate.errors import RequestError
 from torchgate.gateway.router import NO_ROUTE, Route
+from torchgate.gateway.sink import ResponseSink, SwitchedPeer
 from torchgate.schema.problem import oip_json, problem_json
 from torchgate.wire.head import Head
+
+if TYPE_CHECKING:
+    from torchgate.gateway.forwarded import Forwarded
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -44,28 +53,6 @@ TRANSITIONS: dict[ExchangeState, tuple[ExchangeState, ...]] = {
 }
 
 
-class ResponseSink(Protocol):
-    """What takes an exchange's answer: its connection, or a recorder in a test."""
-
-    def answer(
-        self, exchange: Exchange, content_type: bytes | str, body: bytes, headers: Headers
-    ) -> None:
-        """Frame and send the whole answer; status and cause stand in the exchange."""
-        ...
-
-    def begin_stream(self, exchange: Exchange, content_type: bytes | str, headers: Headers) -> None:
-        """Send the head of a streamed answer."""
-        ...
-
-    def stream_piece(self, exchange: Exchange, piece: bytes) -> None:
-        """Send one non-empty piece of a streamed answer."""
-        ...
-
-    def end_stream(self, exchange: Exchange) -> None:
-        """End a streamed answer."""
-        ...
-
-
 class Exchange:
     """One request and its answer.
 
@@ -86,26 +73,43 @@ class Exchange:
             for the access log; replica is -1 when none was involved. on_cancel: Set by the handler;
             called once when the client goes away before the answer. status, cause: What was
             answered; 0 and empty until then. route: What was found for it (`torchgate.gateway.router.Route`).
+            complete: Whether the whole body is here. on_body, on_body_end: Set by a handler that takes
+            the body as it comes. on_drained: Set by the handler; called when the answer's turn has come, or the
+            client takes more of it. chunked, length: How the answer's end is shown; -1 is an unknown length.
+            total_from_ns: What the total timeout counts from; 0 while it is not counted. upgrading: It may leave
+            HTTP, so nothing behind it is read. forwarded: What trusted proxies said; None for nothing. pool,
+            endpoint, attempts, first_byte_us: For the access log, when a pool was asked.
     """
 
     __slots__ = (
         "_sink",
         "accepted_ns",
+        "attempts",
         "cause",
+        "chunked",
         "chunks",
         "client",
+        "complete",
         "compute_us",
+        "endpoint",
+        "first_byte_us",
+        "forwarded",
         "head",
         "headers",
         "held",
         "keep_alive",
+        "length",
         "method",
         "model",
         "oip",
+        "on_body",
+        "on_body_end",
         "on_cancel",
+        "on_drained",
         "params",
         "parts",
         "path",
+        "pool",
         "query",
         "queue_us",
         "replica",
@@ -116,6 +120,8 @@ class Exchange:
         "state",
         "status",
         "target",
+        "total_from_ns",
+        "upgrading",
     )
 
     def __init__(
@@ -154,6 +160,19 @@ class Exchange:
         self.held = 0  # bytes counted in the memory budget
         self.sent = 0  # bytes of the answer's body
         self.parts: list[bytes] | None = None  # a framed answer waiting for its turn
+        self.complete = True
+        self.on_body: Callable[[bytes], None] | None = None
+        self.on_body_end: Callable[[], None] | None = None
+        self.on_drained: Callable[[], None] | None = None
+        self.chunked = False
+        self.length = -1
+        self.total_from_ns = accepted_ns
+        self.upgrading = False
+        self.forwarded: Forwarded | None = None
+        self.pool = ""
+        self.endpoint = ""
+        self.attempts = 0
+        self.first_byte_us = 0
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first value of the field ``name`` (lower case), or None."""
@@ -193,7 +212,7 @@ class Exchange:
                 return
             raise RuntimeError(f"answered twice: {self.method!r} {self.target!r}")
         self.state = ExchangeState.ANSWERED
-        self.on_cancel = None
+        self._let_go()
         self.status = status
         self.cause = cause
         self._sink.answer(self, content_type, body, headers)
@@ -240,8 +259,98 @@ class Exchange:
         """End a streamed answer."""
         if self.state is ExchangeState.STREAMING:
             self.state = ExchangeState.ANSWERED
-            self.on_cancel = None
+            self._let_go()
             self._sink.end_stream(self)
+
+    # --- answers of others, and bodies on their way -------------------------------------------
+
+    def relay_whole(
+        self, status: int, reason: bytes, lines: bytes, body: bytes, length: int = -2
+    ) -> None:
+        """Answer with what another server said; only framing and ``x-request-id`` are added.
+
+        Args:
+            status: Its status.
+            reason: Its reason phrase, may be empty.
+            lines: Its field lines, each with its CRLF: end-to-end fields, and ``content-length`` where it has one.
+            body: Its whole body; empty when the status or the method has none.
+            length: -1 when ``lines`` say no length, so that the body has to be framed; by default they do.
+
+        Raises:
+            RuntimeError: It was answered before.
+        """
+        if self.state is not ExchangeState.OPEN:
+            if self.state is ExchangeState.CANCELLED:
+                return
+            raise RuntimeError(f"answered twice: {self.method!r} {self.target!r}")
+        self.state = ExchangeState.ANSWERED
+        self._let_go()
+        self.status = status
+        self.length = len(body) if length == -2 else length
+        self._sink.relay_whole(self, reason, lines, body)
+
+    def relay(self, status: int, reason: bytes, lines: bytes, length: int) -> None:
+        """Start an answer of another server, or one whose head is written already; `write` and `finish` follow.
+
+        The total timeout is not counted from here on: a slow client is found by what it takes.
+
+        Args:
+            status, reason, lines: As in `relay_whole`.
+            length: Bytes that follow, as ``lines`` say in ``content-length``; -1 when they don't: chunked, or until
+                the connection's end for HTTP/1.0.
+
+        Raises:
+            RuntimeError: It was answered before.
+        """
+        if self.state is not ExchangeState.OPEN:
+            if self.state is ExchangeState.CANCELLED:
+                return
+            raise RuntimeError(f"answered twice: {self.method!r} {self.target!r}")
+        self.state = ExchangeState.STREAMING
+        self.status = status
+        self.length = length
+        self.total_from_ns = 0
+        self._sink.begin_relay(self, reason, lines)
+
+    def interim(self, status: int, reason: bytes, lines: bytes) -> None:
+        """Pass on an interim answer (RFC 9110 section 15.2); dropped when the client could not understand it."""
+        if self.state is ExchangeState.OPEN:
+            self._sink.interim(self, status, reason, lines)
+
+    def break_off(self, cause: str) -> None:
+        """End a streamed answer that can't be completed: the connection is reset, ``cause`` is logged."""
+        if self.state is ExchangeState.STREAMING:
+            self._sink.break_off(self, cause)
+
+    @property
+    def congested(self) -> bool:
+        """Whether more of the answer would only pile up: the client is slow, or other answers come first."""
+        return self._sink.congested(self)
+
+    def pause_body(self) -> None:
+        """Read no more of the request's body from the client."""
+        self._sink.pause_body()
+
+    def resume_body(self) -> None:
+        """Read on in the request's body."""
+        self._sink.resume_body()
+
+    def hold(self, size: int) -> bool:
+        """Count bytes kept for this exchange in the memory budget; False when that would be exceeded."""
+        return self._sink.hold(self, size)
+
+    def switch(self, status: int, head: bytes, peer: SwitchedPeer) -> None:
+        """Send ``head`` (a whole 101 answer) and take the connection out of HTTP; `finish` ends it for the log."""
+        self.state = ExchangeState.STREAMING
+        self.status = status
+        self.total_from_ns = 0
+        self._sink.switch(self, head, peer)
+
+    def _let_go(self) -> None:
+        """Forget the handler, which keeps us: no cycle is left to the garbage collector."""
+        self.on_cancel = self.on_drained = None
+        if not self.complete:
+            self.on_body = self.on_body_end = None
 
     def cancel(self) -> bool:
         """Note that the client has gone and tell the handler; return whether it was unanswered.
@@ -251,7 +360,8 @@ class Exchange:
         if self.state not in (ExchangeState.OPEN, ExchangeState.STREAMING):
             return False
         self.state = ExchangeState.CANCELLED
-        callback, self.on_cancel = self.on_cancel, None
+        callback = self.on_cancel
+        self._let_go()
         if callback is not None:
             callback()
         return True

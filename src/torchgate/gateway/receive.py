@@ -1,4 +1,4 @@
-"""The reading half of a connection: bytes -> exchanges whose bodies are complete, handed to their handlers.
+"""The reading half of a connection: bytes -> exchanges, handed to their handlers.
 
 A request finds its route as soon as its head is complete; there and then it is decided whether its body is
 wanted. Reading stops while too much is under way, and goes on when it has left.
@@ -9,59 +9,41 @@ from __future__ import annotations
 import traceback
 from typing import TYPE_CHECKING
 
+from torchgate.clock import NS_PER_S
 from torchgate.errors import Cause, ProtocolError, RequestError
 from torchgate.gateway import deadlines
+from torchgate.gateway.bodies import BodyReceiver
 from torchgate.gateway.exchange import Exchange, ExchangeState, Headers
 from torchgate.gateway.respond import CONTINUE
 from torchgate.gateway.router import Route
-from torchgate.gateway.transmit import Transmitter
 from torchgate.wire.head import Head
-from torchgate.wire.http1 import RequestReader
 
 if TYPE_CHECKING:
     from torchgate.gateway.listener import Listener
+    from torchgate.gateway.tls import TlsTransport
 
 SWALLOW_BYTES = 256 * 1024
 """A refused request whose body is at most this long is read to its end, and the connection lives on."""
 
-SMALL_PIECE_BYTES = 4096
-"""Smaller pieces of a body are gathered, so that a body in tiny pieces doesn't take many times its size."""
-
 _ALLOW_ALL = b"GET, HEAD, POST, OPTIONS"
 
 
-class Receiver(Transmitter):
+class Receiver(BodyReceiver):
     """Requests of one connection.
 
     Args:
         listener: Where it was accepted.
     """
 
-    __slots__ = (
-        "_again",
-        "_pumping",
-        "_read_paused",
-        "_reader",
-        "_refusal",
-        "_route",
-        "_tail",
-        "begun_ns",
-        "body_ns",
-        "filling",
-    )
+    __slots__ = ("_again", "admitted", "begun_ns", "identity", "tls")
 
     def __init__(self, listener: Listener) -> None:
         super().__init__(listener)
-        self._reader = RequestReader(listener.table)
-        self.filling: Exchange | None = None  # its body is being read
-        self._route = listener.router.default  # of the request being read
-        self._refusal: RequestError | None = None  # answer of the request being read
-        self._tail: bytearray | None = None  # small pieces of the body being read
         self.begun_ns = 0  # first byte of the request being read; 0 when there is none
-        self.body_ns = 0  # when the body being read began
-        self._pumping = False
-        self._read_paused = False
         self._again = False  # reads on in the next turn of the loop
+        self.tls: TlsTransport | None = None  # what is between us and the socket
+        self.admitted: bytes | None = None  # host that passed the gate last
+        self.identity = b""  # field lines about the client's certificate, for upstreams
 
     def _pump(self) -> None:
         """Read as many requests as the bytes at hand and the bounds allow."""
@@ -121,8 +103,10 @@ class Receiver(Transmitter):
             exchange.model = route.model
             exchange.oip = route.oip
             exchange.params = route.params
+            if head.host != self.admitted and self._listener.gate is not None:
+                route = self._pass_gate(head) or route
         except RequestError as error:
-            route, refusal = router.default, error
+            route, refusal = router.fallback(head), error
             exchange.oip = head.normal == "/v2" or head.normal.startswith("/v2/")
         exchange.path = head.normal
         exchange.route = route
@@ -132,14 +116,27 @@ class Receiver(Transmitter):
         if refusal is None and head.refusal is not None:
             refusal = RequestError(head.refusal, "The only expectation met here is 100-continue.")
         if refusal is None and head.content_length <= 0 and not head.chunked:
-            self._dispatch(exchange, route)
+            self._dispatch(exchange)
         elif refusal is not None or not self._take_body(exchange, head, route):
             self._begin_body(exchange, head, route, refusal)
+
+    def _pass_gate(self, head: Head) -> Route | None:
+        """Ask the listener's gate about a host this connection was not used for just now (`torchgate.gateway.gate`)."""
+        gate = self._listener.gate
+        if gate is None:
+            return None
+        self.admitted = None
+        self.identity = b""
+        instead = gate.check(head.host, self.tls)
+        if instead is None:
+            self.admitted = head.host
+            self.identity = gate.identity(head.host, self.tls)
+        return instead
 
     def _take_body(self, exchange: Exchange, head: Head, route: Route) -> bool:
         """Dispatch a request that is wanted and whose body came with its head, as it mostly does; else return False."""
         size = head.content_length
-        if route.handler(head.method) is None or self._too_large(size) is not None:
+        if route.handler(head.method) is None or self._too_large(exchange, size) is not None:
             return False
         body = self._reader.take_body()
         if not body:
@@ -147,7 +144,7 @@ class Receiver(Transmitter):
         self._shared.budget.held += size
         exchange.held = exchange.size = size
         exchange.chunks.append(body)
-        self._dispatch(exchange, route)
+        self._dispatch(exchange)
         return True
 
     def _begin_body(
@@ -158,7 +155,7 @@ class Receiver(Transmitter):
             refusal = _not_allowed(route)
         size = head.content_length
         if refusal is None:
-            refusal = self._too_large(size)
+            refusal = self._too_large(exchange, size)
         if refusal is not None:
             unread = head.chunked or size > 0
             waits = head.expects_continue or head.refusal is not None  # for us, with its body
@@ -166,95 +163,27 @@ class Receiver(Transmitter):
                 exchange.keep_alive = False
                 self.closing = True
             if self.closing or not unread:
-                self._answer_refusal(exchange, route, refusal)
+                self._answer_refusal(exchange, refusal)
                 return
         self.filling = exchange
-        self._route = route
         self._refusal = refusal
         self.body_ns = self._shared.now_ns()
         self._due(self.body_ns + deadlines.RECHECK_NS)
+        if route.streams and refusal is None:
+            exchange.complete = False
+            exchange.total_from_ns = 0  # the body has its own clock: its rate
+            self._dispatch(exchange)
+            if exchange.state is not ExchangeState.OPEN:
+                return  # answered without it
         if head.expects_continue and not self._reader.buffered:
             if self.first is exchange:
                 self.write_raw(CONTINUE)
             else:
                 self.owes_continue = exchange
 
-    def _too_large(self, size: int) -> RequestError | None:
-        limits = self._listener.limits
-        if size > limits.body_bytes:
-            return RequestError(
-                Cause.BODY_TOO_LARGE,
-                f"The body has {size} bytes; at most {limits.body_bytes} are taken.",
-            )
-        budget = self._shared.budget
-        if budget.held + max(size, 0) > budget.limit:
-            return RequestError(
-                Cause.MEMORY_BUDGET,
-                f"The gateway holds {budget.held} bytes of requests and answers, and may hold {budget.limit}.",
-                retry_after_s=1,
-            )
-        return None
-
-    def _read_body(self, exchange: Exchange) -> bool:
-        """Read on in a body; return False when more bytes must come first."""
-        reader = self._reader
-        piece = reader.read_body()
-        if piece:
-            size = len(piece)
-            exchange.size += size
-            if self._refusal is None:
-                self._keep_piece(exchange, piece, size)
-        if not reader.body_complete:
-            if exchange.size + reader.remaining > self._listener.limits.body_bytes:
-                raise self._body_too_large()  # the chunk that has just begun says so
-            return bool(piece)
-        route, refusal = self._route, self._refusal
-        self.filling = None
-        self._refusal = None
-        self.body_ns = 0
-        if refusal is not None:
-            self._answer_refusal(exchange, route, refusal)
-            return True
-        if self._tail is not None:
-            if self._tail:
-                exchange.chunks.append(bytes(self._tail))
-            self._tail = None
-        self._dispatch(exchange, route)
-        return True
-
-    def _keep_piece(self, exchange: Exchange, piece: bytes, size: int) -> None:
-        budget = self._shared.budget
-        budget.held += size
-        exchange.held += size
-        limits = self._listener.limits
-        if exchange.size > limits.body_bytes:
-            raise self._body_too_large()
-        if budget.held > budget.limit:
-            raise RequestError(
-                Cause.MEMORY_BUDGET,
-                f"The gateway holds {budget.held} bytes of requests and answers, and may hold {budget.limit}.",
-                retry_after_s=1,
-            )
-        tail = self._tail
-        if tail is None and (size >= SMALL_PIECE_BYTES or self._reader.body_complete):
-            exchange.chunks.append(piece)
-            return
-        if tail is None:
-            tail = self._tail = bytearray()
-        tail += piece
-        if len(tail) >= 16 * SMALL_PIECE_BYTES:
-            exchange.chunks.append(bytes(tail))
-            tail.clear()
-
-    def _body_too_large(self) -> RequestError:
-        most = self._listener.limits.body_bytes
-        return RequestError(
-            Cause.BODY_TOO_LARGE,
-            f"The body has over {most} bytes, which is the most that is taken.",
-        )
-
-    def _dispatch(self, exchange: Exchange, route: Route) -> None:
-        """Hand a complete request to its handler."""
+    def _dispatch(self, exchange: Exchange) -> None:
+        """Hand a request to its handler."""
+        route = exchange.route
         handler = route.handler(exchange.method)
         try:
             if handler is not None:
@@ -262,14 +191,18 @@ class Receiver(Transmitter):
             elif exchange.method == b"OPTIONS":
                 self._options(exchange, route)
             else:
-                self._answer_refusal(exchange, route, _not_allowed(route))
+                self._answer_refusal(exchange, _not_allowed(route))
         except Exception as error:  # noqa: BLE001 - a defect in a handler must not take the gateway down
             if isinstance(error, RequestError) and exchange.state is ExchangeState.OPEN:
                 exchange.respond_error(error)
             else:
                 self._report_defect(exchange)
         if exchange.state is ExchangeState.OPEN:
-            self._due(exchange.accepted_ns + self._listener.total_ns)
+            limits = route.limits
+            total_ns = (
+                self._listener.total_ns if limits is None else int(limits.total_timeout_s * NS_PER_S)
+            )
+            self._due(exchange.accepted_ns + total_ns)
 
     def _options(self, exchange: Exchange, route: Route) -> None:
         allow = _ALLOW_ALL if exchange.path == "*" else route.allow
@@ -277,10 +210,10 @@ class Receiver(Transmitter):
         if cors is None or not cors.preflight(exchange, allow):
             exchange.respond(204, b"", b"", ((b"allow", allow),))
 
-    def _answer_refusal(self, exchange: Exchange, route: Route, refusal: RequestError) -> None:
+    def _answer_refusal(self, exchange: Exchange, refusal: RequestError) -> None:
         headers: Headers = ()
         if refusal.cause is Cause.METHOD_NOT_ALLOWED:
-            headers = ((b"allow", route.allow),)
+            headers = ((b"allow", exchange.route.allow),)
         exchange.respond_error(refusal, None, headers)
 
     def _report_defect(self, exchange: Exchange) -> None:
@@ -302,6 +235,10 @@ class Receiver(Transmitter):
         self.filling = None
         self._refusal = None
         self._tail = None
+        self._body_paused = False
+        if exchange is not None and not exchange.complete:
+            self._refuse_rest(exchange, refusal)
+            return
         self.closing = True
         if exchange is None:
             now_ns = self.begun_ns or self._shared.now_ns()
@@ -313,18 +250,27 @@ class Receiver(Transmitter):
         exchange.keep_alive = False
         exchange.respond_error(refusal)
 
+    def _refuse_rest(self, exchange: Exchange, refusal: RequestError) -> None:
+        """Refuse a body whose handler has begun with it."""
+        if exchange.state is ExchangeState.OPEN:
+            self.unread = True
+            self.give_up(exchange, refusal)
+        elif exchange.state is ExchangeState.STREAMING:
+            self.break_off(exchange, refusal.cause)
+        self.closing = True
+
     # --- flow ---------------------------------------------------------------------------------
 
     def _most_waiting(self) -> int:
-        return 0 if self.last else self._listener.limits.pipelined
+        if self.last or (self.first is not None and self.first.upgrading):
+            return 0
+        return self._listener.limits.pipelined
 
     def _pause_reading(self, *, again: bool) -> None:
         """Stop reading: too much is under way, or (``again``) others shall have their turn first."""
         if self._transport is None or self.last:
             return
-        if not self._read_paused:
-            self._read_paused = True
-            self._transport.pause_reading()
+        self._stop_reading()
         if again and not self._again:
             self._again = True
             self._shared.loop.call_soon(self._next_turn)
@@ -342,11 +288,16 @@ class Receiver(Transmitter):
         """Something that was in the way has gone: read what is at hand, then from the transport."""
         if self._pumping or self._again or self.closing or not self._read_paused:
             return
+        if self._body_paused:
+            return
         if self._reader.buffered:
             self.begun_ns = self._shared.now_ns()
             self._pump()
-        if self._again or self.closing or self.write_paused or self.waiting >= self._most_waiting():
+        if self._again or self.closing or self._body_paused:
             return
+        if self.filling is None and not self.last:
+            if self.write_paused or self.waiting >= self._most_waiting():
+                return
         self._resume_reading()
 
 

@@ -11,6 +11,8 @@ import time
 from http import HTTPStatus
 
 from torchgate.gateway.exchange import Headers
+from torchgate.routing.edits import FieldEdits
+from torchgate.routing.template import Source
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
@@ -41,13 +43,14 @@ class HeadWriter:
         unix_s: The time now, for ``date``.
     """
 
-    __slots__ = ("_date", "_kept", "_lines", "_second")
+    __slots__ = ("_date", "_kept", "_lines", "_second", "own")
 
     def __init__(self, unix_s: float) -> None:
         self._kept: dict[tuple[int, bytes | str], bytes] = {}
         self._lines: dict[Headers, bytes] = {}
         self._second = int(unix_s)
         self._date = http_date(self._second)
+        self.own = _own(self._date)  # the lines `server` and `date`
 
     def tick(self, unix_s: float) -> None:
         """Take note of the time; called by the gateway's tick."""
@@ -55,6 +58,7 @@ class HeadWriter:
         if second != self._second:
             self._second = second
             self._date = http_date(second)
+            self.own = _own(self._date)
             self._kept.clear()
 
     def start(self, status: int, content_type: bytes | str) -> bytes:
@@ -62,7 +66,7 @@ class HeadWriter:
         key = (status, content_type)
         kept = self._kept.get(key)
         if kept is None:
-            kept = b"%s\r\nserver: torchgate\r\ndate: %s\r\n" % (status_line(status), self._date)
+            kept = b"%s\r\n%s" % (status_line(status), self.own)
             if content_type:
                 if isinstance(content_type, str):
                     content_type = content_type.encode("latin-1")
@@ -99,6 +103,20 @@ def field_lines(headers: Headers) -> bytes:
         _check_value(name, value)
         lines.append(b"%s: %s\r\n" % (name, value))
     return b"".join(lines)
+
+
+def edited_lines(lines: bytes, edits: FieldEdits, source: Source) -> bytes:
+    """Return field lines (names in lower case, each with its CRLF) after a route's edits."""
+    drops = edits.drops
+    if drops:
+        kept = [line for line in lines.split(b"\r\n")[:-1] if line.partition(b":")[0] not in drops]
+        kept.append(b"")
+        lines = b"\r\n".join(kept)
+    return lines + edits.lines(source)
+
+
+def _own(date: bytes) -> bytes:
+    return b"server: torchgate\r\ndate: %s\r\n" % date
 
 
 def _check_value(name: bytes, value: bytes) -> None:

@@ -1,90 +1,32 @@
-"""The answering half of a connection: answers in the order of their requests, framed, counted, logged.
+"""The upper answering half of a connection: frames answers of handlers, whole or in pieces, and relays those of others.
 
-`Transmitter` is the sink of its exchanges. An answer that comes before its turn waits, framed, in
-its exchange. Nothing is copied but small bodies, which are joined to their head to make one packet.
+`Transmitter` is the sink of its exchanges. Nothing is copied but small bodies, which are joined to their head to make
+one packet. What leaves when is decided below it: `torchgate.gateway.sending`.
 """
 
 from __future__ import annotations
 
-import abc
-import asyncio
-import collections
-import traceback
-from typing import TYPE_CHECKING
-
 from torchgate.errors import Cause, RequestError
 from torchgate.gateway.compress import MIN_BYTES, MIN_PREDICTION_BYTES
-from torchgate.gateway.exchange import Exchange, ExchangeState, Headers
-from torchgate.gateway.respond import CONTINUE, LAST_CHUNK
+from torchgate.gateway.exchange import Exchange, Headers
+from torchgate.gateway.placeholders import Placeholders
+from torchgate.gateway.respond import LAST_CHUNK, edited_lines
+from torchgate.gateway.sending import Sender
 from torchgate.schema.problem import oip_json, problem_json
-
-if TYPE_CHECKING:
-    from torchgate.gateway.listener import Listener
 
 COPY_BYTES = 16 * 1024
 """Bodies up to this size are copied behind their head; larger ones are written as they are."""
 
 _BODILESS = frozenset((204, 304))
-_STREAMING = ExchangeState.STREAMING
+_CHUNKED = b"transfer-encoding: chunked\r\n"
 
 
-class Transmitter(abc.ABC):
-    """Answers of one connection.
+class Transmitter(Sender):
+    """Answers of one connection: the sink of its exchanges (`torchgate.gateway.exchange.ResponseSink`)."""
 
-    Args:
-        listener: Where it was accepted.
-    """
+    __slots__ = ()
 
-    __slots__ = (
-        "_later",
-        "_listener",
-        "_shared",
-        "_transport",
-        "_unsent",
-        "client",
-        "closing",
-        "corked",
-        "deadline_ns",
-        "eof",
-        "first",
-        "idle_ns",
-        "last",
-        "owes_continue",
-        "unread",
-        "waiting",
-        "write_paused",
-    )
-
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-        self._shared = listener.shared
-        self._transport: asyncio.Transport | None = None
-        self._later: collections.deque[Exchange] | None = None  # made when somebody pipelines
-        self._unsent = 0  # bytes of answers counted in the memory budget
-        self.client = b"-"
-        self.first: Exchange | None = None  # the exchange whose answer is next
-        self.waiting = 0  # exchanges not yet answered
-        self.last = False  # no request is read after the one being read or answered
-        self.closing = False  # whatever still comes is discarded
-        self.unread = False  # something came that was not read
-        self.eof = False  # the client sends nothing more
-        self.corked = False  # answers are gathered, to leave in one system call
-        self.write_paused = False
-        self.owes_continue: Exchange | None = None
-        self.idle_ns = 0  # when the last answer left, or the connection was made
-        self.deadline_ns = 0  # when `torchgate.gateway.deadlines` should look next, at the latest
-
-    # --- the sink of exchanges ----------------------------------------------------------------
-
-    def enqueue(self, exchange: Exchange) -> None:
-        """Take note of a request, in the order in which they came."""
-        self.waiting += 1
-        if self.first is None:
-            self.first = exchange
-        elif self._later is None:
-            self._later = collections.deque((exchange,))
-        else:
-            self._later.append(exchange)
+    # --- answers made here --------------------------------------------------------------------
 
     def answer(
         self, exchange: Exchange, content_type: bytes | str, body: bytes, headers: Headers
@@ -105,12 +47,7 @@ class Transmitter(abc.ABC):
 
     def begin_stream(self, exchange: Exchange, content_type: bytes | str, headers: Headers) -> None:
         """Send the head of a streamed answer: chunked, or ended by the connection's end for HTTP/1.0."""
-        if exchange.head is None or exchange.head.minor == 0:
-            exchange.keep_alive = False
-            self.last = True
-            framing = b""
-        else:
-            framing = b"transfer-encoding: chunked\r\n"
+        framing = self._framing(exchange, -1)
         exchange.parts = [self._head(exchange, content_type, headers, framing)]
         if exchange is self.first:
             self.send()
@@ -123,24 +60,90 @@ class Transmitter(abc.ABC):
         parts = exchange.parts
         if parts is None:
             raise RuntimeError("a piece of a stream before its head")
-        if exchange.head is None or exchange.head.minor == 0:
-            parts.append(piece)
-        else:
+        if exchange.chunked:
             parts += (b"%x\r\n" % len(piece), piece, b"\r\n")
+        else:
+            parts.append(piece)
         if exchange is self.first:
             self.send()
 
     def end_stream(self, exchange: Exchange) -> None:
         """End a streamed answer."""
-        if (
-            exchange.parts is not None
-            and exchange.head is not None
-            and exchange.head.minor > 0
-            and exchange.method != b"HEAD"
-        ):
+        if exchange.parts is not None and exchange.chunked:
             exchange.parts.append(LAST_CHUNK)
+        elif exchange.length >= 0 and exchange.sent != exchange.length:
+            self.break_off(exchange, Cause.INTERNAL)  # a defect of the handler: not what the head announced
+            return
         if exchange is self.first:
             self.send()
+
+    # --- answers of others --------------------------------------------------------------------
+
+    def relay_whole(self, exchange: Exchange, reason: bytes, lines: bytes, body: bytes) -> None:
+        """Send an answer whose fields are another's and whose body is at hand."""
+        size = len(body)
+        framing = self._framing(exchange, exchange.length)
+        if exchange.method == b"HEAD":
+            body = b""
+        exchange.sent = len(body)
+        if exchange.chunked:
+            body = b"%x\r\n%b\r\n0\r\n\r\n" % (size, body) if size else LAST_CHUNK
+        if size <= COPY_BYTES:
+            exchange.parts = [self._relay_head(exchange, reason, lines, framing, body)]
+        else:
+            exchange.parts = [self._relay_head(exchange, reason, lines, framing, b""), body]
+            self.corked = False  # backpressure must be felt before more is answered
+        if exchange is self.first:
+            self.send()
+
+    def begin_relay(self, exchange: Exchange, reason: bytes, lines: bytes) -> None:
+        """Send the head of an answer whose fields are another's; pieces follow."""
+        framing = self._framing(exchange, exchange.length)
+        exchange.parts = [self._relay_head(exchange, reason, lines, framing, b"")]
+        if exchange is self.first:
+            self.send()
+
+    def interim(self, exchange: Exchange, status: int, reason: bytes, lines: bytes) -> None:
+        """Send an interim answer (RFC 9110 section 15.2), if it is its turn and the client can understand it."""
+        head = exchange.head
+        if exchange is self.first and head is not None and head.minor > 0:
+            self.write_raw(b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, reason, lines))
+
+    def _framing(self, exchange: Exchange, length: int) -> bytes:
+        """Decide how the end of a body is shown; ``length`` is -1 when it isn't known (RFC 9112 section 6.3)."""
+        if length >= 0 or exchange.method == b"HEAD" or exchange.status in _BODILESS:
+            return b""
+        if exchange.head is None or exchange.head.minor == 0:
+            exchange.keep_alive = False
+            self.last = True
+            return b""
+        exchange.chunked = True
+        return _CHUNKED
+
+    def _relay_head(
+        self, exchange: Exchange, reason: bytes, lines: bytes, framing: bytes, body: bytes
+    ) -> bytes:
+        """Return status line, fields, framing, empty line, and ``body`` behind it."""
+        if not exchange.complete:
+            self._leave_unread(exchange)
+        if not exchange.keep_alive:
+            framing += b"connection: close\r\n"
+        elif exchange.head is not None and exchange.head.minor == 0:
+            framing += b"connection: keep-alive\r\n"
+        status, request_id = exchange.status, exchange.request_id
+        editor = exchange.route.editor
+        if editor is not None and editor.response is not None:
+            lines = b"%bx-request-id: %b\r\n" % (lines, request_id)
+            lines = edited_lines(lines, editor.response, Placeholders(exchange))
+            return b"HTTP/1.1 %d %b\r\n%b%b\r\n%b" % (status, reason, lines, framing, body)
+        return b"HTTP/1.1 %d %b\r\n%bx-request-id: %b\r\n%b\r\n%b" % (
+            status,
+            reason,
+            lines,
+            request_id,
+            framing,
+            body,
+        )
 
     # --- framing ------------------------------------------------------------------------------
 
@@ -198,6 +201,8 @@ class Transmitter(abc.ABC):
         self, exchange: Exchange, content_type: bytes | str, headers: Headers, framing: bytes
     ) -> bytes:
         heads = self._shared.heads
+        if not exchange.complete:
+            self._leave_unread(exchange)
         start = heads.start(exchange.status, content_type)
         cors = self._listener.cors
         if cors is not None:
@@ -209,140 +214,18 @@ class Transmitter(abc.ABC):
             framing += b"connection: close\r\n"
         elif exchange.head is not None and exchange.head.minor == 0:
             framing += b"connection: keep-alive\r\n"
-        return b"".join((start, b"x-request-id: ", exchange.request_id, b"\r\n", framing, b"\r\n"))
+        head = b"".join((start, b"x-request-id: ", exchange.request_id, b"\r\n", framing))
+        editor = exchange.route.editor
+        if editor is not None and editor.response is not None:
+            line, _, lines = head.partition(b"\r\n")
+            head = line + b"\r\n" + edited_lines(lines, editor.response, Placeholders(exchange))
+        return head + b"\r\n"
 
-    # --- sending ------------------------------------------------------------------------------
-
-    def send(self) -> None:
-        """Write every answer whose turn it is, in one system call."""
-        transport = self._transport
-        first = self.first
-        if self.corked or transport is None or first is None or first.parts is None:
-            return
-        out: list[bytes] = []
-        while first is not None:
-            parts = first.parts
-            if parts is None:
-                break
-            out += parts
-            if first.state is _STREAMING:
-                first.parts = []
-                break
-            self._done(first)
-            if not first.keep_alive:
-                self.first = None
-                _write(transport, out)
-                self._end()
-                return
-            self.first = first = self._later.popleft() if self._later else None
-        _write(transport, out)
-        if self.owes_continue is not None and self.owes_continue is first:
-            self.owes_continue = None
-            self.write_raw(CONTINUE)
-        if self.eof and first is None:
-            transport.close()
-        else:
-            self.read_on()
-
-    def write_raw(self, data: bytes) -> None:
-        """Write bytes that are no answer (an interim one)."""
-        if self._transport is not None:
-            self._transport.write(data)
-
-    def _done(self, exchange: Exchange) -> None:
-        """An answer has left: count it, log it, let go of what it held."""
-        self.idle_ns = now_ns = self._shared.now_ns()
-        self.waiting -= 1
-        if exchange.held:
-            self._shared.budget.held -= exchange.held
-            exchange.held = 0
-        self._record(exchange, now_ns - exchange.accepted_ns)
-
-    def _record(self, exchange: Exchange, duration_ns: int) -> None:
-        shared = self._shared
-        try:
-            shared.meters.answered(exchange.model, exchange.status, exchange.cause, duration_ns)
-            if shared.log.enabled:
-                shared.log.request(exchange, duration_ns)
-        except Exception:  # noqa: BLE001 - a defect in counting or logging must not keep an answer from its client
-            shared.report(
-                f"request {exchange.request_id.decode()}: {traceback.format_exc().rstrip()}"
-            )
-
-    def _end(self) -> None:
-        """The last answer has left."""
-        self._forget()  # those behind an answer that had to be the last one
-        transport = self._transport
-        if transport is None:
-            return
-        if self.eof or not (self.closing or self.unread):
-            self.closing = True
-            transport.close()
-            return
-        # Part of a request is unread: FIN, then discard for a while (RFC 9112 section 9.6).
-        self.closing = True
-        self.linger()
-
-    def close(self) -> None:
-        """Close after what was written has been taken."""
-        if self._transport is not None:
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Reset the connection."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    @abc.abstractmethod
-    def linger(self) -> None:
-        """Send FIN and discard what still comes; made by the reading half."""
-
-    @abc.abstractmethod
-    def read_on(self) -> None:
-        """Go on reading requests; made by the reading half."""
-
-    # --- the transport ------------------------------------------------------------------------
-
-    def pause_writing(self) -> None:
-        """See `asyncio.BaseProtocol.pause_writing`: the client takes its answers slowly."""
-        self.write_paused = True
-        self._due(self._shared.now_ns())
-        self.count_unsent()
-
-    def resume_writing(self) -> None:
-        """See `asyncio.BaseProtocol.resume_writing`."""
-        self.write_paused = False
-        self.count_unsent()
-        self.read_on()
-
-    def count_unsent(self) -> int:
-        """Bring the memory budget up to date; return how many bytes the client has not taken."""
-        size = self._transport.get_write_buffer_size() if self._transport is not None else 0
-        self._shared.budget.held += size - self._unsent
-        self._unsent = size
-        return size
-
-    def lost(self) -> None:
-        """The connection is gone: cancel what is unanswered and let go of everything."""
-        self._transport = None
-        self.count_unsent()
-        self._forget()
-
-    def _forget(self) -> None:
-        """Cancel every request whose answer can't leave any more."""
-        gone = [] if self.first is None else [self.first]
-        gone += self._later or ()
-        self.first = None
-        self._later = None
-        self.waiting = 0
-        now_ns = self._shared.now_ns()
-        for exchange in gone:
-            exchange.cancel()
-            self._shared.budget.held -= exchange.held
-            exchange.held = 0
-            exchange.status = 499
-            exchange.cause = Cause.CLIENT_GONE
-            self._record(exchange, now_ns - exchange.accepted_ns)
+    def _leave_unread(self, exchange: Exchange) -> None:
+        """An answer before the end of its request's body: what is left of that is not read as another request."""
+        exchange.keep_alive = False
+        self.last = True
+        self.unread = True
 
     def give_up(self, exchange: Exchange, error: RequestError) -> None:
         """Answer an open exchange on its handler's behalf, and close; a later answer of the handler is dropped."""
@@ -353,18 +236,6 @@ class Transmitter(abc.ABC):
         exchange.status, content_type, body = make(error, exchange.request_id.decode("ascii"))
         exchange.cause = error.cause
         self._frame(exchange, content_type, body, ())
-
-    def _due(self, deadline_ns: int) -> None:
-        """Have the connection looked at by then, if not earlier."""
-        self.deadline_ns = min(self.deadline_ns, deadline_ns)
-
-
-def _write(transport: asyncio.Transport, pieces: list[bytes]) -> None:
-    """Write pieces together: uvloop sends at once what it is given at once."""
-    if len(pieces) == 1:
-        transport.write(pieces[0])
-    elif pieces:
-        transport.writelines(pieces)
 
 
 def _encoded(headers: Headers, coding: bytes) -> Headers:
