@@ -34,6 +34,7 @@ class Route:
 
     Attributes:
         name: Name of the user's route; empty for built-in ones.
+        builtin: The user's route hands over to the built-in paths.
         any: Handler of every method, OPTIONS too; then ``handlers`` is empty.
         streams: The handler takes the body as it comes.
         config: The user's route; None for built-in ones.
@@ -42,15 +43,19 @@ class Route:
         pages: Error pages, the first that fits is taken.
         limits: Bounds of this route; None for the listener's.
         log_share: Share of successful requests that are logged.
+        listener: Name of the listener it is on.
+        scheme: ``http`` or ``https``, as that listener speaks.
     """
 
     __slots__ = (
         "allow",
         "any",
+        "builtin",
         "config",
         "editor",
         "handlers",
         "limits",
+        "listener",
         "log_share",
         "model",
         "name",
@@ -59,6 +64,7 @@ class Route:
         "params",
         "path",
         "rewriter",
+        "scheme",
         "streams",
     )
 
@@ -80,6 +86,7 @@ class Route:
         self.oip = oip
         self.params = params
         self.name = ""
+        self.builtin = False
         self.any: Handler | None = None
         self.streams = False
         self.config: RouteConfig | None = None
@@ -88,11 +95,28 @@ class Route:
         self.pages: tuple[ErrorPage, ...] = ()
         self.limits: Limits | None = None
         self.log_share = 1.0
+        self.listener = ""
+        self.scheme = b"http"
         self.allow = b", ".join([*sorted(methods.keys() - {b"OPTIONS"}), b"OPTIONS"])
 
     def handler(self, method: bytes) -> Handler | None:
         """Return what answers ``method``, or None."""
         return self.any if self.any is not None else self.handlers.get(method)
+
+    def like(self, other: Route) -> Route:
+        """Return a route with the handlers of this one, and everything that applies to answers from ``other``."""
+        made = Route(self.path, self.handlers, model=self.model, oip=self.oip, params=self.params)
+        made.any = self.any
+        made.streams = self.streams
+        made.name = other.name
+        made.config = other.config
+        made.editor = other.editor
+        made.pages = other.pages
+        made.limits = other.limits
+        made.log_share = other.log_share
+        made.listener = other.listener
+        made.scheme = other.scheme
+        return made
 
 
 NO_ROUTE = Route("*", {})
@@ -103,16 +127,19 @@ class Front(Protocol):
     """The user's routes of one listener: `torchgate.gateway.handlers.front.FrontRoutes`."""
 
     @property
-    def default(self) -> Route:
-        """What applies to requests that no route answers: the listener's header edits."""
+    def builtin(self) -> bool:
+        """Whether the built-in paths answer what no route does."""
         ...
 
     def find(self, head: Head) -> Route | None:
         """Return the most specific route of a head whose path is normalised, or None."""
         ...
 
-    def refusal(self, head: Head) -> Route | None:
-        """Return a route without handlers that says which methods there are; None when no other would do."""
+    def unrouted(self, head: Head | None) -> Route:
+        """Return what applies to a request that no route answers: a route without handlers.
+
+        Its ``allow`` names the methods that would have found a route.
+        """
         ...
 
 
@@ -120,15 +147,15 @@ class Router:
     """An immutable table of routes.
 
     Args:
-        routes: Exact routes. prefixes: Routes for every other path that begins with ``route.path``,
+        routes: Exact built-in routes. prefixes: Routes for every other path that begins with ``route.path``,
             tried in order (unknown models and the like).
         front: The user's routes, which come first; None for none.
 
     Attributes:
-        default: Route of an exchange for which none was found: no handlers.
+        default: Route of an exchange without a head, such as one that can't be read: no handlers.
     """
 
-    __slots__ = ("_exact", "_front", "_prefixes", "_raw", "default")
+    __slots__ = ("_dressed", "_exact", "_front", "_prefixes", "_raw", "default")
 
     def __init__(
         self, routes: Sequence[Route], prefixes: Sequence[Route] = (), front: Front | None = None
@@ -137,7 +164,8 @@ class Router:
         self._raw = {encode(route.path): route for route in routes}
         self._prefixes = tuple(prefixes)
         self._front = front
-        self.default = NO_ROUTE if front is None else front.default
+        self._dressed: dict[tuple[Route, Route], Route] = {}
+        self.default = NO_ROUTE if front is None else front.unrouted(None)
 
     def extended(self, routes: Iterable[Route]) -> Router:
         """Return a router with further exact routes, which win over those of the same path."""
@@ -146,24 +174,35 @@ class Router:
     def resolve(self, head: Head) -> Route:
         """Return the route of a request, and leave its normalised path in ``head.normal``.
 
-        The asterisk form (RFC 9112 section 3.2.4) gets `default`.
+        The asterisk form (RFC 9112 section 3.2.4) gets a route without handlers.
 
         Raises:
             RequestError: ``bad-request``: the path has no single meaning. ``not-found``: nothing answers it.
+                `fallback` says what applies to the answer.
         """
         if head.router is self:
             return cast("Route", head.route)
-        front = self._front
-        route: Route | None = None
-        if front is None:
+        route = None
+        if self._front is None:
             route = self._raw.get(head.path)
-            if route is not None:
-                head.normal = route.path
-        if route is None:
+        if route is not None:
+            head.normal = route.path
+        elif head.path == b"*":
+            head.normal = "*"
+            route = self.fallback(head)
+        else:
+            head.route = None
+            head.normal = normalise(head.path)
             route = self._look_up(head)
         head.route = route
         head.router = self
         return route
+
+    def fallback(self, head: Head) -> Route:
+        """Return the route of a request for which `resolve` found none: no handlers."""
+        if head.route is not None:
+            return cast("Route", head.route)
+        return self.default if self._front is None else self._front.unrouted(head)
 
     def find(self, path: str) -> Route | None:
         """Return the built-in route of a normalised path, exact ones first."""
@@ -175,16 +214,33 @@ class Router:
         return route
 
     def _look_up(self, head: Head) -> Route:
-        if head.path == b"*":
-            head.normal = "*"
-            return self.default
-        head.normal = normalise(head.path)
         front = self._front
-        route = None if front is None else front.find(head)
-        if route is None:
-            route = self.find(head.normal)
-        if route is None and front is not None:
-            route = front.refusal(head)
-        if route is None:
-            raise RequestError(Cause.NOT_FOUND, "There is nothing at this path.")
-        return route
+        if front is None:
+            found = self.find(head.normal)
+            if found is None:
+                raise RequestError(Cause.NOT_FOUND, "There is nothing at this path.")
+            return found
+        route = front.find(head)
+        if route is not None and not route.builtin:
+            return route
+        level = front.unrouted(head) if route is None else route
+        if route is None and not front.builtin:
+            found = None
+        else:
+            if route is not None and route.rewriter is not None:
+                head.normal = route.rewriter.path(head.normal)
+            found = self.find(head.normal)
+        if found is not None:
+            return self._dress(found, level)
+        if route is None and level.allow != NO_ROUTE.allow:
+            return level  # 405
+        head.route = level
+        raise RequestError(Cause.NOT_FOUND, "There is nothing at this path.")
+
+    def _dress(self, found: Route, level: Route) -> Route:
+        """Return a built-in route with what the levels above it say."""
+        key = (found, level)
+        dressed = self._dressed.get(key)
+        if dressed is None:
+            dressed = self._dressed[key] = found.like(level)
+        return dressed

@@ -3,8 +3,11 @@
 Pure, the same for the gateway and ``explain``: no sockets, no clocks, no configuration file; it works on the frozen
 objects of `torchgate.schema.routes`. Read in this order:
 
-- `table`: routes by host, path, method, header fields and query; the most specific one first.
+- `table`: from host and path to the most specific route.
+- `conditions`: methods, header fields and query; how specific they are.
+- `patterns`: expressions that match in linear time.
 - `template`: texts with placeholders.
 - `edits`: set, add and remove header fields.
 - `rewrite`: paths on their way to an action.
+- `redirects`: where a redirect leads.
 """

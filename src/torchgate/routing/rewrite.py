@@ -5,89 +5,101 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import re2
-
-from torchgate.errors import ConfigError, RequestError
+from torchgate.errors import Cause, ConfigError, RequestError
+from torchgate.routing.patterns import compile_pattern
 from torchgate.schema.routes import Rewrite
+from torchgate.wire.head import Head
 from torchgate.wire.target import encode, normalise
 
 if TYPE_CHECKING:
     from re2 import _Regexp
 
-MAX_PATTERN_MEMORY = 1024 * 1024
-"""Bytes one compiled expression may take."""
+MAX_TARGET_BYTES = 64 * 1024
+"""Longest path a rewrite may make."""
 
-_REFERENCE = re.compile(r"\\(?:([0-9]{1,2})|g<([^>]*)>|(.?))", re.DOTALL)
+_REFERENCE = re.compile(r"\\(?:([0-9]{1,2})|g<([^>]*)>|.?)", re.DOTALL)
 
 
 class Rewriter:
-    """One rewrite, compiled.
+    r"""One rewrite, compiled.
+
+    The result is a path whatever the pattern made: it begins with a slash, and is normalised like the path of a
+    request, so that no ``..`` and no ``//`` comes out of it.
 
     Args:
         rewrite: What is to be done.
 
     Raises:
-        ConfigError: It can't work: a pattern that RE2 refuses, or a prefix that is no path.
+        ConfigError: It can't work: a pattern that RE2 refuses, a group that the pattern does not have, or a prefix that
+            is no path.
     """
 
-    __slots__ = ("_add", "_pattern", "_replacement", "_strip")
+    __slots__ = ("_add", "_pattern", "_pieces", "_strip")
 
     def __init__(self, rewrite: Rewrite) -> None:
         self._strip = _prefix("strip_prefix", rewrite.strip_prefix)
         self._add = _prefix("add_prefix", rewrite.add_prefix)
-        self._pattern = None
-        self._replacement = rewrite.replacement
+        self._pattern: _Regexp[bytes] | None = None
+        self._pieces: list[bytes | int] = []
         if rewrite.pattern:
-            self._pattern = compile_pattern(rewrite.pattern)
-            _check_replacement(rewrite)
+            self._pattern = compile_pattern(rewrite.pattern, groups=True)
+            self._pieces = _cut(rewrite, self._pattern)
+        elif rewrite.replacement:
+            raise ConfigError(
+                f"replacement {rewrite.replacement!r} has no pattern", "Write `pattern` too."
+            )
 
     def path(self, path: str) -> str:
-        """Return what a normalised path becomes; normalised again.
+        """Return what a normalised path becomes.
 
         Raises:
-            RequestError: ``bad-request``: the result is no path, whatever was configured.
+            RequestError: ``bad-request``: the result can't be a path (too long, or bytes that are no UTF-8).
         """
         strip = self._strip
         if strip and (path == strip or path.startswith(strip + "/")):
-            path = path.removeprefix(strip) or "/"
+            path = path[len(strip) :]
         if self._pattern is not None:
-            match = self._pattern.fullmatch(path)
-            if match is not None:
-                path = match.expand(self._replacement)
-        if self._add:
-            path = self._add if path == "/" else self._add + path
-        if not path.startswith("/"):
-            path = "/" + path
-        return normalise(encode(path))
+            path = self._replaced(path or "/")
+        path = self._add + path if path.startswith("/") or not path else self._add + "/" + path
+        if "//" in path or "/." in path or not path:
+            return normalise(encode(path or "/"))
+        return path
 
-    def target(self, path: str, query: bytes) -> bytes:
-        """Return the target of the forwarded request for a normalised path and a query.
+    def _replaced(self, path: str) -> str:
+        if self._pattern is None:
+            return path
+        match = self._pattern.fullmatch(path.encode("utf-8"))
+        if match is None:
+            return path
+        parts = [
+            piece if isinstance(piece, bytes) else match.group(piece) or b""
+            for piece in self._pieces
+        ]
+        made = b"".join(parts)
+        if len(made) > MAX_TARGET_BYTES:
+            raise RequestError(
+                Cause.BAD_REQUEST,
+                f"The rewritten path has {len(made)} bytes; at most {MAX_TARGET_BYTES} are sent.",
+            )
+        return made.decode("utf-8")
 
-        Raises:
-            RequestError: As `path`.
-        """
-        made = encode(self.path(path))
-        return made + b"?" + query if query else made
 
+def forwarded_target(head: Head, rewriter: Rewriter | None) -> bytes:
+    """Return the target with which a request is passed on: its normalised path, rewritten, and its query.
 
-def compile_pattern(pattern: str) -> _Regexp[str]:
-    """Return a compiled RE2 expression.
+    A path that was in normal form and does not change is passed on byte for byte.
+
+    Args:
+        head: The request; its path is normalised already.
+        rewriter: What changes the path; None for nothing.
 
     Raises:
-        ConfigError: RE2 refuses it: back-references, look-around, or more memory than an expression may take.
+        RequestError: As `Rewriter.path`.
     """
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = MAX_PATTERN_MEMORY
-    try:
-        return re2.compile(pattern, options=options)
-    except re2.error as error:
-        reason = error.args[0] if error.args else error
-        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        raise ConfigError(
-            f"the pattern {pattern!r} is refused: {text}",
-            "Patterns are RE2 expressions, which match in linear time: no back-references, no look-around.",
-        ) from None
+    path = head.normal if rewriter is None else rewriter.path(head.normal)
+    raw = head.path
+    made = raw if b"%" not in raw and raw.decode("ascii") == path else encode(path)
+    return made + b"?" + head.query if b"?" in head.target else made
 
 
 def _prefix(field: str, prefix: str) -> str:
@@ -97,28 +109,38 @@ def _prefix(field: str, prefix: str) -> str:
     try:
         normal = normalise(encode(prefix))
     except RequestError as error:
-        raise ConfigError(f"{field} = {prefix!r} is no path: {error.detail}") from None
+        raise ConfigError(
+            f"{field} = {prefix!r} is no path: {error.detail}", "Write it like '/app'."
+        ) from None
     if normal != prefix:
         raise ConfigError(f"{field} = {prefix!r} is not a normal path", f"Write {normal!r}.")
     return prefix.rstrip("/")
 
 
-def _check_replacement(rewrite: Rewrite) -> None:
-    """Try the replacement: its groups must exist, and its own characters must be fine in a path."""
+def _cut(rewrite: Rewrite, pattern: _Regexp[bytes]) -> list[bytes | int]:
+    """Return the replacement as literal parts and numbers of groups."""
     text = rewrite.replacement
-    if any(ch < " " or ch == "\x7f" for ch in text):
-        raise ConfigError(f"replacement {text!r} holds a control character")
-    groups = compile_pattern(rewrite.pattern).groups
-    named = compile_pattern(rewrite.pattern).groupindex
-    for match in _REFERENCE.finditer(text):
-        number, name, other = match.groups()
-        known = (
-            int(number) <= groups
-            if number is not None
-            else name in named or (name is not None and name.isdigit() and int(name) <= groups)
+    if any(ch < " " or ch in "\x7f?#" for ch in text):
+        raise ConfigError(
+            f"replacement {text!r} holds a control character, ? or #",
+            "A rewrite changes the path only; the query is passed on as it is.",
         )
-        if other is not None or not known:
+    named = {name.decode("utf-8"): index for name, index in pattern.groupindex.items()}
+    pieces: list[bytes | int] = []
+    at = 0
+    for reference in _REFERENCE.finditer(text):
+        pieces.append(text[at : reference.start()].encode("utf-8"))
+        at = reference.end()
+        number, name = reference.groups()
+        wanted = number if number is not None else name
+        group = None
+        if wanted is not None:
+            group = int(wanted) if wanted.isdigit() else named.get(wanted)
+        if group is None or group > pattern.groups:
             raise ConfigError(
-                f"replacement {text!r}: {match[0]!r} is no group of {rewrite.pattern!r}",
-                f"It has {groups} groups; write \\1 for the first one, \\g<name> for a named one.",
+                f"replacement {text!r}: {reference[0]!r} is no group of {rewrite.pattern!r}",
+                f"It has {pattern.groups}; write \\1 for the first one, \\g<name> for a named one.",
             )
+        pieces.append(group)
+    pieces.append(text[at:].encode("utf-8"))
+    return pieces

@@ -9,6 +9,8 @@ Read in this order:
 - `metrics`: ``/metrics`` on the main listener, when asked for.
 - `openapi`, `openapi_schema`: the OpenAPI document of exactly what is served.
 - `docs`: a page that shows that document and works offline.
+- `front`: the user's routes of a listener.
+- `redirect`, `fixed`: its simplest actions.
 
 `routes` makes the table of one snapshot.
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 from torchgate.gateway.handlers import health
 from torchgate.gateway.handlers.docs import DocsHandler, redirect_to_docs
+from torchgate.gateway.handlers.front import FrontRoutes
 from torchgate.gateway.handlers.metrics import TEXT_TYPE, TextHandler
 from torchgate.gateway.handlers.models import ANY_METHOD, ModelsHandler, UnknownModelHandler
 from torchgate.gateway.handlers.oip import oip_routes
@@ -28,14 +31,22 @@ from torchgate.schema.config import ListenerConfig
 from torchgate.wire.frames import Protocol
 
 
-def routes(context: GatewayContext, listener: ListenerConfig) -> Router:
-    """Return the routes of ``context.snapshot`` on ``listener``."""
+def routes(
+    context: GatewayContext, listener: ListenerConfig, front: FrontRoutes | None = None
+) -> Router:
+    """Return the routes of ``context.snapshot`` on ``listener``.
+
+    Args:
+        context: The gateway.
+        listener: The listener.
+        front: The user's routes there, which stay the same from snapshot to snapshot; None for none.
+    """
     exact, prefixes = oip_routes(context, listener)
     exact = [*_service_routes(context, listener), *_plain_routes(context, listener), *exact]
     versions = {name: view.config.version for name, view in context.snapshot.models.items()}
     unknown = UnknownModelHandler("/models/", versions)
     prefixes = [Route("/models/", dict.fromkeys(ANY_METHOD, unknown)), *prefixes]
-    return Router(exact, prefixes)
+    return Router(exact, prefixes, front)
 
 
 def _service_routes(context: GatewayContext, listener: ListenerConfig) -> list[Route]:

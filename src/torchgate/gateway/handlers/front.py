@@ -1,0 +1,228 @@
+"""The user's routes of one listener: a handler for each, found by host, path and conditions.
+
+Made once from `torchgate.schema.front.FrontConfig`; what models are served now is looked up when a request asks, so a
+change there builds nothing anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torchgate.errors import ConfigError
+from torchgate.gateway.exchange import Exchange, Handler
+from torchgate.gateway.handlers.fixed import RespondHandler
+from torchgate.gateway.handlers.models import ModelsHandler
+from torchgate.gateway.handlers.oip import MetadataHandler
+from torchgate.gateway.handlers.predict import PredictHandler
+from torchgate.gateway.handlers.redirect import RedirectHandler
+from torchgate.gateway.router import Route
+from torchgate.gateway.snapshot import GatewayContext
+from torchgate.routing.edits import Editor
+from torchgate.routing.rewrite import Rewriter
+from torchgate.routing.table import Table, best_host, host_name
+from torchgate.schema.config import ListenerConfig
+from torchgate.schema.front import FrontConfig
+from torchgate.schema.routes import (
+    BuiltinAction,
+    ErrorPage,
+    Inherited,
+    ModelAction,
+    RedirectAction,
+    RespondAction,
+    RouteConfig,
+)
+from torchgate.wire.frames import Protocol
+from torchgate.wire.head import Head
+
+Maker = Callable[[GatewayContext, ListenerConfig, RouteConfig], Handler]
+
+ANY_METHOD: dict[type, tuple[Maker, bool]] = {
+    RedirectAction: (RedirectHandler, False),
+    RespondAction: (RespondHandler, False),
+}
+"""Action -> what makes the handler of all its methods, and whether that handler takes bodies as they come."""
+
+GET_ONLY: dict[type, Maker] = {}
+"""Action -> what makes the handler of GET and HEAD."""
+
+
+class DescribeHandler:
+    """Answers GET on a model route: the model as it is now.
+
+    Args:
+        context: The gateway.
+        action: The route's action.
+    """
+
+    def __init__(self, context: GatewayContext, action: ModelAction) -> None:
+        self._context = context
+        self._name = action.model
+        self._oip = action.protocol == "oip"
+
+    def __call__(self, exchange: Exchange) -> None:
+        """Answer in the form of the route's protocol."""
+        view = self._context.snapshot.models[self._name]
+        if self._oip:
+            MetadataHandler(view)(exchange)
+        else:
+            ModelsHandler(self._context.service, [view], is_list=False)(exchange)
+
+
+class _Found:
+    """A route, and its like for the hosts that add something to it."""
+
+    __slots__ = ("by_host", "hosts", "route")
+
+    def __init__(self, route: Route, hosts: dict[str, Inherited]) -> None:
+        self.route = route
+        self.hosts = hosts
+        self.by_host: dict[str, Route] = {}
+
+
+class FrontRoutes:
+    """The routes of one listener.
+
+    Args:
+        context: The gateway; ``snapshot.front`` is read once.
+        listener: The listener.
+
+    Raises:
+        ConfigError: A route can't be made: a pattern, a header edit, a model that is not served.
+    """
+
+    def __init__(self, context: GatewayContext, listener: ListenerConfig) -> None:
+        front = context.snapshot.front
+        self._context = context
+        self._listener = listener
+        self._parts = _Parts(front)
+        self._table: Table[_Found] = Table(
+            (config.match, self._found(config))
+            for config in front.routes
+            if not config.listeners or listener.name in config.listeners
+        )
+        inherited = front.unrouted.get(listener.name, Inherited())
+        by_host = front.unrouted_by_host.get(listener.name, -1)
+        self._unrouted = _Found(
+            self._level(inherited), front.by_host[by_host] if by_host >= 0 else {}
+        )
+        self._refusing: dict[tuple[Route, frozenset[bytes]], Route] = {}
+
+    @property
+    def builtin(self) -> bool:
+        """Whether the built-in paths answer what no route does."""
+        return self._listener.builtin
+
+    def find(self, head: Head) -> Route | None:
+        """See `torchgate.gateway.router.Front.find`."""
+        host = host_name(head.host)
+        found = self._table.find(host, head)
+        return None if found is None else self._at_host(found, host)
+
+    def unrouted(self, head: Head | None) -> Route:
+        """See `torchgate.gateway.router.Front.unrouted`."""
+        if head is None:
+            return self._unrouted.route
+        host = host_name(head.host)
+        level = self._at_host(self._unrouted, host)
+        methods = self._table.methods(host, head)
+        if not methods:
+            return level
+        key = (level, methods)
+        route = self._refusing.get(key)
+        if route is None:
+            route = level.like(level)
+            route.allow = b", ".join([*sorted(methods - {b"OPTIONS"}), b"OPTIONS"])
+            self._refusing[key] = route
+        return route
+
+    def _at_host(self, found: _Found, host: str) -> Route:
+        """Return the route as it is at the host that was asked for."""
+        if not found.hosts:
+            return found.route
+        name = best_host(host, found.hosts)
+        if not name:
+            return found.route
+        route = found.by_host.get(name)
+        if route is None:
+            route = found.route.like(found.route)
+            route.rewriter = found.route.rewriter
+            route.builtin = found.route.builtin
+            self._parts.inherit(route, found.hosts[name])
+            found.by_host[name] = route
+        return route
+
+    def _found(self, config: RouteConfig) -> _Found:
+        parts = self._parts
+        route = self._route(config)
+        route.name = config.name
+        route.config = config
+        route.listener = self._listener.name
+        route.scheme = b"http" if self._listener.tls is None else b"https"
+        if config.limits:
+            route.limits = parts.front.limits[config.limits]
+        if config.rewrite is not None:
+            route.rewriter = Rewriter(config.rewrite)
+        parts.inherit(route, Inherited(edits=config.edits, pages=config.pages, log=config.log))
+        return _Found(route, parts.front.by_host[config.by_host] if config.by_host >= 0 else {})
+
+    def _route(self, config: RouteConfig) -> Route:
+        """Return the route with its handlers."""
+        action = config.action
+        place = config.match.paths[0].value if config.match.paths else "/"
+        if isinstance(action, ModelAction):
+            return self._model_route(config, action, place)
+        if isinstance(action, BuiltinAction):
+            route = Route(place, {})
+            route.builtin = True
+            return route
+        make = GET_ONLY.get(type(action))
+        if make is not None:
+            return Route(place, {b"GET": make(self._context, self._listener, config)})
+        make, streams = ANY_METHOD[type(action)]
+        route = Route(place, {})
+        route.any = make(self._context, self._listener, config)
+        route.streams = streams
+        return route
+
+    def _model_route(self, config: RouteConfig, action: ModelAction, place: str) -> Route:
+        view = self._context.snapshot.models.get(action.model)
+        if view is None:
+            raise ConfigError(f"route {config.name!r}: no model {action.model!r} is served")
+        limits = self._parts.front.limits.get(config.limits, self._listener.limits)
+        oip = action.protocol == "oip"
+        predict = PredictHandler(
+            self._context.service, view.config, limits, Protocol.OIP if oip else Protocol.PLAIN
+        )
+        describe = DescribeHandler(self._context, action)
+        return Route(place, {b"GET": describe, b"POST": predict}, model=action.model, oip=oip)
+
+    def _level(self, inherited: Inherited) -> Route:
+        """Return the route of what no route answers."""
+        route = Route("*", {})
+        route.listener = self._listener.name
+        route.scheme = b"http" if self._listener.tls is None else b"https"
+        self._parts.inherit(route, inherited)
+        return route
+
+
+class _Parts:
+    """What routes share, made once per entry of the tables in ``front``."""
+
+    def __init__(self, front: FrontConfig) -> None:
+        self.front = front
+        self._editors: dict[int, Editor] = {}
+
+    def inherit(self, route: Route, inherited: Inherited) -> None:
+        """Give a route what ``inherited`` names."""
+        route.log_share = inherited.log
+        route.pages = self._pages(inherited.pages)
+        route.editor = None
+        if inherited.edits >= 0:
+            editor = self._editors.get(inherited.edits)
+            if editor is None:
+                editor = Editor(self.front.edits[inherited.edits])
+                self._editors[inherited.edits] = editor
+            route.editor = editor
+
+    def _pages(self, index: int) -> tuple[ErrorPage, ...]:
+        return self.front.pages[index] if index >= 0 else ()

@@ -1,0 +1,63 @@
+"""Where a redirect leads: a template that can't be turned into an open redirect by what a client sends.
+
+The host of a target must be written in the configuration, or be the very host that was asked for (``{host}``), which
+the route matched. A placeholder that a client controls may only stand behind it: ``//evil.example`` in a path never
+becomes the start of a target, because paths are normalised.
+"""
+
+from __future__ import annotations
+
+import re
+
+from torchgate.errors import ConfigError
+from torchgate.routing.template import Source, Template
+
+_ABSOLUTE = re.compile(r"(?:https?|\{scheme\})://([^/?#]*)(.*)", re.DOTALL)
+_AUTHORITY = re.compile(r"(?:\{host\}|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+_HINT = (
+    "Write a path (/new{path}), or https://HOST/..., where HOST is a name or {host}; "
+    "a client must not be able to choose the host."
+)
+_VISIBLE = frozenset(
+    b"!#$%&'()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]_abcdefghijklmnopqrstuvwxyz~"
+)
+_ENCODED = {byte: (bytes((byte,)) if byte in _VISIBLE else b"%%%02X" % byte) for byte in range(256)}
+
+
+class Location:
+    """The target of a redirect.
+
+    ``?{query}`` and ``&{query}`` at the end fall away when the request has no query.
+
+    Args:
+        to: What was written.
+
+    Raises:
+        ConfigError: It is neither a path nor an http URL with a fixed host, or a placeholder is unknown.
+    """
+
+    __slots__ = ("_short", "_template")
+
+    def __init__(self, to: str) -> None:
+        self._template = Template(to)
+        absolute = _ABSOLUTE.fullmatch(to)
+        if absolute is not None:
+            authority, rest = absolute.groups()
+            if not _AUTHORITY.fullmatch(authority):
+                raise ConfigError(f"the redirect to {to!r} has no fixed host", _HINT)
+            if rest and not rest.startswith(("/", "?", "#", "{path}", "{target}")):
+                raise ConfigError(f"the redirect to {to!r} has no fixed host", _HINT)
+        elif not to.startswith(("/", "{path}", "{target}")) or to.startswith(("//", "/\\", "/{")):
+            raise ConfigError(f"the redirect to {to!r} is neither a path nor an http URL", _HINT)
+        self._short: Template | None = None
+        for ending in ("?{query}", "&{query}"):
+            if to.endswith(ending):
+                self._short = Template(to.removesuffix(ending))
+
+    def fill(self, source: Source) -> bytes:
+        """Return the value of ``location`` for one request; only bytes that may stand in a URL."""
+        template = self._template
+        if self._short is not None and not source.placeholder("query"):
+            template = self._short
+        value = template.fill(source)
+        return b"".join([_ENCODED[byte] for byte in value])
