@@ -17,6 +17,7 @@ from torchgate.gateway.shared import Shared
 from torchgate.observe.counters import CounterBlock, create_block
 from torchgate.observe.logs import AccessLog
 from torchgate.schema.config import MIB, Limits, ListenerConfig
+from torchgate.schema.front import FrontConfig
 
 TICK_S = 0.02
 
@@ -54,7 +55,9 @@ def broken(exchange):
 class Stage:
     """A listener that serves ``routes`` (path -> {method: handler}) until `close`."""
 
-    def __init__(self, tmp_path, routes=None, *, fd_limit=4096, memory=256 * MIB, **config):
+    def __init__(
+        self, tmp_path, routes=None, *, fd_limit=4096, memory=256 * MIB, front=None, **config
+    ):
         self.log_file = tmp_path / "access.log"
         self.held = Held()
         table = {
@@ -69,6 +72,7 @@ class Stage:
         limits = config.pop("limits", {})
         self.config = ListenerConfig(limits=Limits(**limits), **config)
         self._fd_limit = fd_limit
+        self._front = front or FrontConfig()
         self._memory = memory
         self._block_fd = create_block()
         self.counters = CounterBlock(self._block_fd)
@@ -91,7 +95,7 @@ class Stage:
         self._thread.join(5)
         os.close(self._block_fd)
         if exc[0] is None:
-            assert self.errors == []
+            assert self.errors == [], self.errors
 
     def _run(self):
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -107,7 +111,9 @@ class Stage:
         self.shared = Shared(
             self.loop, clock, time.time, meters, log, self._memory, self.reports.append
         )
-        self.listener = Listener(self.config, self.shared, self._router, self._fd_limit)
+        self.listener = Listener(
+            self.config, self.shared, self._router, self._fd_limit, front=self._front
+        )
         server = await self.loop.create_server(self.listener.new_connection, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         self._started.set()

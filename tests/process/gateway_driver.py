@@ -25,7 +25,7 @@ real = handlers.routes
 def a_call_that_blocks(exchange):
     time.sleep(0.5)
     exchange.respond(200, "text/plain", b"at last")
-handlers.routes = lambda c, l: real(c, l).extended([Route("/block", {b"GET": a_call_that_blocks})])
+handlers.routes = lambda *a: real(*a).extended([Route("/block", {b"GET": a_call_that_blocks})])
 runpy.run_module("torchgate.gateway", run_name="__main__", alter_sys=True)
 """
 """The gateway with one handler more, which does what no handler may do."""

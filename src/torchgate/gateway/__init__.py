@@ -4,7 +4,12 @@ Read in this order:
 
 - `__main__`: the entry point.
 - `server`: the process; control link, tick, drain.
+- `acceptor`: takes connections off a socket, and pauses without descriptors.
 - `listener`: one address, its limits and its open connections.
+- `clients`: connections by client address.
+- `scopes`: certificate, client CA and ticket keys by host.
+- `tls`: TLS between a socket and its connection.
+- `gate`: what is asked of every request to a host.
 - `connection`: one client connection, its events and its ends.
 - `receive`: its reading half.
 - `bodies`: bodies of requests, gathered or passed on.
@@ -18,6 +23,8 @@ Read in this order:
 - `snapshot`: what is served, immutable; what handlers are given.
 - `handlers`: what answers each path.
 - `middleware`: what every answer passes, whatever its handler.
+- `files`: files beneath a directory, found and sent without the disk ever holding the loop.
+- `error_pages`: what is sent in place of an error.
 - `pages`, `stored`: files answered from memory, with ETag and 304.
 - `respond`, `compress`: heads of answers; compression.
 - `questions`: texts only the supervisor can make.

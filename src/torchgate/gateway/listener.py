@@ -13,18 +13,25 @@ import resource
 from typing import cast
 
 from torchgate.clock import NS_PER_S
+from torchgate.gateway.clients import ClientTable
 from torchgate.gateway.connection import Connection
+from torchgate.gateway.gate import make_gate
 from torchgate.gateway.middleware.cors import Cors
 from torchgate.gateway.router import Router
+from torchgate.gateway.scopes import HostTable, Scope, Scopes
 from torchgate.gateway.shared import Shared
+from torchgate.gateway.tls import TlsTransport
 from torchgate.schema.config import RESERVED_FILES, ListenerConfig
+from torchgate.schema.front import FrontConfig
 from torchgate.wire.head import HeadTable
 
 FD_CAP = 65_536
 """Most descriptors asked for: some systems allow 10^9, and tables sized by that eat all memory."""
 
 MAX_REFUSALS = 32
-"""Connections being told 503 at one time; beyond it they are reset."""
+"""Connections being told 503 or 429 at one time; beyond it they are reset."""
+
+_NO_FRONT = FrontConfig()
 
 
 def raise_fd_limit(cap: int = FD_CAP) -> int:
@@ -46,6 +53,11 @@ class Listener:
         router: The routes to begin with; replaced as a whole when what is served changes.
         fd_limit: Descriptors this process may have, shared by ``listeners`` listeners.
         listeners: How many listeners share them.
+        front: Hosts and certificates.
+        https_port: Port of the listener with TLS that plain requests are sent to.
+
+    Raises:
+        ConfigError: A certificate, key or CA can't be used.
     """
 
     def __init__(
@@ -55,8 +67,11 @@ class Listener:
         router: Router,
         fd_limit: int,
         listeners: int = 1,
+        front: FrontConfig = _NO_FRONT,
+        https_port: int = 0,
     ) -> None:
         limits = config.limits
+        hosts = HostTable(front.hosts)
         self.config = config
         self.shared = shared
         self.limits = limits
@@ -71,13 +86,19 @@ class Listener:
         self.total_ns = int(limits.total_timeout_s * NS_PER_S)
         self.write_ns = int(limits.write_timeout_s * NS_PER_S)
         self.grace_ns = int(limits.body_grace_s * NS_PER_S)
+        self.gate = make_gate(config, front, hosts, https_port)
+        self.clients = ClientTable(limits.connections_per_client)
+        self._scopes = Scopes(config.tls, front, hosts) if config.tls is not None else None
         self.connections: set[Connection] = set()
+        self._entering: set[TlsTransport] = set()  # before their first request can be read
         self.half_closed: set[Connection] = set()
         self.most_refusals = MAX_REFUSALS
         self.refusals = 0  # connections among them that are being told 503
 
     def new_connection(self) -> asyncio.Protocol:
         """Return the protocol of a connection that was just accepted."""
+        if self._scopes is not None:
+            return cast("asyncio.Protocol", TlsTransport(self))
         return cast("asyncio.Protocol", Connection(self))  # by its methods: see `Connection`
 
     def opened(self, connection: Connection) -> bool:
@@ -99,11 +120,38 @@ class Listener:
         if refused:
             self.refusals -= 1
 
+    # --- TLS ----------------------------------------------------------------------------------
+
+    def find_scope(self, name: str) -> Scope | None:
+        """Return what a TLS connection for this name gets; None when it must be refused."""
+        return None if self._scopes is None else self._scopes.find(name)
+
+    def entered(self, entrant: TlsTransport) -> bool:
+        """Take note of a handshake that begins; False when there is no room, not even to say so."""
+        self._entering.add(entrant)
+        entrant.deadline_ns = self.shared.now_ns() + self.header_ns
+        taken = len(self.connections) + len(self._entering) - self.refusals
+        return taken <= self.max_connections + self.most_refusals
+
+    def left(self, entrant: TlsTransport) -> None:
+        """Take note that a handshake is over, whatever became of it."""
+        self._entering.discard(entrant)
+
+    def failed(self, why: str) -> None:
+        """Count a connection that ended before its first request could be read."""
+        self.shared.meters.handshake(why)
+
+    def shook_hands(self, version: str) -> None:
+        """Count a handshake."""
+        self.shared.meters.handshake(version)
+
     def sweep(self, now_ns: int) -> None:
         """Look at every connection whose next check is due. There are no timers per request."""
         due = [c for c in self.connections if c.deadline_ns <= now_ns]
         for connection in due:
             connection.check(now_ns)
+        for entrant in tuple(self._entering):
+            entrant.check(now_ns)
 
     def probe(self) -> None:
         """Look whether clients that ended their side are still there (`Connection.probe`)."""
@@ -114,6 +162,8 @@ class Listener:
         """Close what is idle; what is busy closes after its answer."""
         for connection in tuple(self.connections):
             connection.drain()
+        for entrant in tuple(self._entering):
+            entrant.close()
 
     def open_requests(self) -> int:
         """Return how many requests are not answered yet."""
@@ -127,3 +177,5 @@ class Listener:
         """Reset every connection."""
         for connection in tuple(self.connections):
             connection.abort()
+        for entrant in tuple(self._entering):
+            entrant.abort()

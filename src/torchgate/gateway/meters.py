@@ -23,6 +23,7 @@ class GatewayMeters:
         self._connections = metrics.value(block, "torchgate_connections")
         self._accepted = metrics.value(block, "torchgate_connections_total")
         self._refused: dict[str, int] = {}
+        self._handshakes: dict[str, int] = {}
         self._buffered = metrics.value(block, "torchgate_buffered_bytes")
         self._lag = metrics.value(block, "torchgate_loop_lag_seconds", (process,))
         self._lag_max = metrics.value(block, "torchgate_loop_lag_max_seconds", (process,))
@@ -61,6 +62,18 @@ class GatewayMeters:
         if index is None:
             index = metrics.value(self._block, "torchgate_connections_refused_total", (cause,))
             self._refused[cause] = index
+        self._values[index] += 1
+
+    def accept_paused(self) -> None:
+        """Count a pause of accepting, for want of descriptors."""
+        self._values[metrics.value(self._block, "torchgate_accept_pauses_total")] += 1
+
+    def handshake(self, outcome: str) -> None:
+        """Count a TLS handshake: the version that was agreed on, or why there was none."""
+        index = self._handshakes.get(outcome)
+        if index is None:
+            index = metrics.value(self._block, "torchgate_tls_handshakes_total", (outcome,))
+            self._handshakes[outcome] = index
         self._values[index] += 1
 
     def gauges(self, buffered_bytes: int, lag_s: float, lag_max_s: float) -> None:

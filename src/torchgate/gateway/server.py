@@ -19,8 +19,10 @@ import time
 from collections.abc import Callable
 
 from torchgate.clock import NS_PER_S, Clock
-from torchgate.errors import ProtocolError
+from torchgate.errors import ConfigError, ProtocolError
 from torchgate.gateway import handlers
+from torchgate.gateway.acceptor import Acceptor
+from torchgate.gateway.handlers.front import FrontRoutes
 from torchgate.gateway.listener import Listener, raise_fd_limit
 from torchgate.gateway.meters import GatewayMeters
 from torchgate.gateway.pages import page_route
@@ -35,6 +37,7 @@ from torchgate.observe.counters import CounterBlock
 from torchgate.observe.logs import AccessLog
 from torchgate.observe.resident import Resident
 from torchgate.observe.stall import StallWatch
+from torchgate.schema.config import ListenerConfig
 from torchgate.schema.messages import (
     AnyMessage,
     AttachReplica,
@@ -58,9 +61,6 @@ SWEEP_TICKS = 5
 ORPHAN_GRACE_S = 10.0
 """Time for what was accepted when the supervisor is gone."""
 
-BACKLOG = 4096
-"""Connections the kernel completes while the loop is busy; it caps this at ``net.core.somaxconn``."""
-
 MAX_OPEN_LINES = 1000
 """Most lines about what is still open that are sent to the supervisor."""
 
@@ -79,7 +79,10 @@ class GatewayState(enum.Enum):
 
 TRANSITIONS: dict[GatewayState, tuple[GatewayState, ...]] = {
     GatewayState.WAITING: (GatewayState.SERVING, GatewayState.DONE),
-    GatewayState.SERVING: (GatewayState.DRAINING,),
+    GatewayState.SERVING: (
+        GatewayState.DRAINING,
+        GatewayState.DONE,
+    ),  # at once: it can't do what it was told
     GatewayState.DRAINING: (GatewayState.DONE,),
     GatewayState.DONE: (),
 }
@@ -118,8 +121,10 @@ class Gateway:
         self._done: asyncio.Future[None] = loop.create_future()
         self._questions = Questions(self._send, clock)
         self._listeners: list[Listener] = []
-        self._servers: list[asyncio.Server] = []
+        self._acceptors: list[Acceptor] = []
+        self._tasks: asyncio.TaskGroup | None = None  # what makes connections of accepted sockets
         self._pages: list[list[Route]] = []
+        self._fronts: list[FrontRoutes] = []
         self._next_tick_s = 0.0
         self._ticks = 0
         self._drain_deadline_ns = 0
@@ -147,6 +152,11 @@ class Gateway:
         return self._parts.counters
 
     @property
+    def shared(self) -> Shared:
+        """What all connections share."""
+        return self._parts.shared
+
+    @property
     def draining(self) -> bool:
         """Whether the gateway is going down."""
         return self.state in (GatewayState.DRAINING, GatewayState.DONE)
@@ -163,13 +173,14 @@ class Gateway:
         try:
             await asyncio.wait((self._configured, self._done), return_when=asyncio.FIRST_COMPLETED)
             if self._configured.done():
-                await self._listen(self._configured.result())
-                await self._done
+                async with asyncio.TaskGroup() as self._tasks:
+                    self._listen(self._configured.result())
+                    await self._done
         finally:
             self._loop.remove_reader(self._link.fileno())
             self._loop.remove_writer(self._link.fileno())
-            for server in self._servers:
-                server.close()
+            for acceptor in self._acceptors:
+                acceptor.close()
             for listener in self._listeners:
                 listener.abort()
             await asyncio.sleep(0)  # let the transports end
@@ -199,6 +210,11 @@ class Gateway:
             self._orphaned("the supervisor is gone")
         except ProtocolError as error:
             self._orphaned(f"the control link is broken: {error}")
+        except (
+            ConfigError
+        ) as error:  # what the supervisor was told can't be served; it sees our end
+            say(error.what)
+            self._finish()
 
     def _on_message(self, message: AnyMessage, fds: list[int]) -> None:
         match message:
@@ -237,12 +253,22 @@ class Gateway:
         watch = StallWatch(self._clock, TICK_S, meters.stalled, say)
         self._running = _Parts(shared, counters, service, table, watch, Resident())
         fd_limit = raise_fd_limit()
+        https_port = _https_port(message.listeners)
         for config in message.listeners:
+            self._fronts.append(FrontRoutes(self, config))
             self._pages.append(
                 [page_route(page, compress=config.compress) for page in config.pages]
             )
             self._listeners.append(
-                Listener(config, shared, Router(()), fd_limit, len(message.listeners))
+                Listener(
+                    config,
+                    shared,
+                    Router(()),
+                    fd_limit,
+                    len(message.listeners),
+                    message.front,
+                    https_port,
+                )
             )
         self._route()
         watch.start()
@@ -250,26 +276,37 @@ class Gateway:
         self._loop.call_at(self._next_tick_s, self._tick)
         self._configured.set_result([socket.socket(fileno=fd) for fd in sockets])
 
-    async def _listen(self, sockets: list[socket.socket]) -> None:
+    def _listen(self, sockets: list[socket.socket]) -> None:
         """Accept connections; nothing of the start-up is looked at by the garbage collector again."""
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         for listener, sock in zip(self._listeners, sockets, strict=True):
             sock.setblocking(False)
-            server = await self._loop.create_server(
-                listener.new_connection, sock=sock, backlog=BACKLOG
-            )
-            self._servers.append(server)
+            acceptor = Acceptor(self._loop, sock, listener, self._adopt, say)
+            self._acceptors.append(acceptor)
+            acceptor.start()
         if self.draining:  # told so meanwhile
             self._stop_accepting()
         else:
             self._send(GatewayReady(gateway=self.snapshot.gateway))
 
+    def _adopt(self, listener: Listener, sock: socket.socket) -> None:
+        if self._tasks is None:
+            sock.close()
+        else:
+            self._tasks.create_task(self._connect(listener, sock))
+
+    async def _connect(self, listener: Listener, sock: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(listener.new_connection, sock)
+        except OSError:  # the client has gone already
+            sock.close()
+
     def _route(self) -> None:
         """Give every listener the routes of the present snapshot."""
-        for listener, pages in zip(self._listeners, self._pages, strict=True):
-            listener.router = handlers.routes(self, listener.config).extended(pages)
+        for listener, front, pages in zip(self._listeners, self._fronts, self._pages, strict=True):
+            listener.router = handlers.routes(self, listener.config, front).extended(pages)
 
     def _on_model_ready(self, message: ModelReady) -> None:
         self.service.on_ready(message)
@@ -349,8 +386,8 @@ class Gateway:
         self._stop_accepting()  # the next tick looks how far it is
 
     def _stop_accepting(self) -> None:
-        for server in self._servers:
-            server.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
         for listener in self._listeners:
             listener.drain()
 
@@ -379,6 +416,12 @@ class Gateway:
         self._advance(GatewayState.DONE)
         if not self._done.done():
             self._done.set_result(None)
+
+
+def _https_port(listeners: tuple[ListenerConfig, ...]) -> int:
+    """Return where plain requests are sent that should be https: the default port if it is there, else the first."""
+    ports = [listener.port for listener in listeners if listener.tls is not None]
+    return 443 if 443 in ports or not ports else ports[0]
 
 
 def say(text: str) -> None:

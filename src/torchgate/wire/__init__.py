@@ -4,6 +4,10 @@ Read in this order:
 
 - `http1`: requests of one connection, heads and bodies.
 - `head`: one request's head, with every strict rule.
+- `body`: what comes behind a head, of requests and answers.
+- `answer`: one answer's head, as strictly.
+- `response`: answers of one upstream connection, heads and bodies.
+- `client_hello`: the name a TLS client asks for.
 - `target`: the one meaning of a path, and back to bytes.
 - `frames`, `reader`: gateway <-> worker; bytes to frames.
 """

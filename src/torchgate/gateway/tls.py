@@ -1,0 +1,452 @@
+"""TLS of one client connection: a transport between the socket's and the connection.
+
+The connection above writes and reads plain bytes as it would on a socket. Two things are done otherwise than in the
+transports of the loop: the name is read before the TLS object is made (`torchgate.gateway.scopes`), and no buffer is
+kept while nothing is under way, so that an idle connection is small. The handshake has the deadline of a head
+(`header_timeout_s`), seen by the listener's sweep like all others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import hashlib
+import ssl
+from typing import TYPE_CHECKING, cast
+
+from torchgate.errors import Cause, ProtocolError, RequestError
+from torchgate.gateway.connection import Connection
+from torchgate.wire.client_hello import read_client_hello
+
+if TYPE_CHECKING:
+    from torchgate.gateway.listener import Listener
+    from torchgate.gateway.scopes import Scope
+
+RECORD_BYTES = 16 * 1024
+"""Most bytes of one TLS record (RFC 8446 section 5.1)."""
+
+ENCRYPT_BYTES = 256 * 1024
+"""So much is encrypted before it is handed to the socket."""
+
+FEED_BYTES = 64 * 1024
+"""So much is handed to OpenSSL at once: its buffer keeps the largest size it ever had."""
+
+_UNRECOGNIZED_NAME = b"\x15\x03\x03\x00\x02\x02\x70"  # alert 112, RFC 6066 section 3
+_NO_APPLICATION_PROTOCOL = b"\x15\x03\x03\x00\x02\x02\x78"  # alert 120, RFC 7301 section 3.2
+_SPOKEN = (b"http/1.1", b"http/1.0")
+
+
+class TlsState(enum.Enum):
+    """Life of a TLS connection."""
+
+    HELLO = "hello"  # the client's first message is being read
+    HANDSHAKE = "handshake"
+    OPEN = "open"
+    ENDED = "ended"  # close_notify was sent, or there is nobody to send it to
+
+
+TRANSITIONS: dict[TlsState, tuple[TlsState, ...]] = {
+    TlsState.HELLO: (TlsState.HANDSHAKE, TlsState.ENDED),
+    TlsState.HANDSHAKE: (TlsState.OPEN, TlsState.ENDED),
+    TlsState.OPEN: (TlsState.ENDED,),
+    TlsState.ENDED: (),
+}
+
+
+class TlsTransport:
+    """TLS over a socket's transport: an `asyncio.Protocol` below, an `asyncio.Transport` above, by its methods.
+
+    Args:
+        listener: Where it was accepted.
+
+    Attributes:
+        scope: What it is good for; set when the first message was read.
+        name: The name the client asked for, or empty.
+        identity: Field lines about the client's certificate for upstreams; empty without one.
+        client: Address of the client, when something in front said it (PROXY protocol); else empty.
+        deadline_ns: When the handshake must be over.
+    """
+
+    __slots__ = (
+        "_above",
+        "_hello",
+        "_incoming",
+        "_listener",
+        "_outgoing",
+        "_raw",
+        "_ssl",
+        "client",
+        "deadline_ns",
+        "identity",
+        "name",
+        "scope",
+        "state",
+    )
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._raw: asyncio.Transport | None = None
+        self._hello: bytearray | None = bytearray()
+        self._ssl: ssl.SSLObject | None = None
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._above: Connection | None = None
+        self.scope: Scope | None = None
+        self.name = ""
+        self.identity = b""
+        self.client = b""
+        self.state = TlsState.HELLO
+        self.deadline_ns = 0
+
+    def _advance(self, state: TlsState) -> None:
+        if state not in TRANSITIONS[self.state]:
+            raise RuntimeError(f"TLS can't go from {self.state} to {state}")
+        self.state = state
+
+    # --- events of the transport below --------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.BaseProtocol.connection_made`."""
+        self._raw = cast("asyncio.Transport", transport)
+        if not self._listener.entered(self):
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.BaseProtocol.connection_lost`."""
+        above, self._above = self._above, None
+        if above is not None:
+            above.connection_lost(exc)
+        else:
+            if self.state is not TlsState.ENDED:
+                self._listener.failed("closed")
+            self._listener.left(self)
+        if self.state is not TlsState.ENDED:
+            self._advance(TlsState.ENDED)
+        self._raw = self._ssl = self._hello = None
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol.data_received`."""
+        state = self.state
+        if state is TlsState.OPEN:
+            if len(data) <= FEED_BYTES:
+                self._incoming.write(data)
+                self._decrypt()
+            else:
+                self._decrypt_much(data)
+        elif state is TlsState.HANDSHAKE:
+            self._incoming.write(data)
+            self._shake_hands()
+        elif state is TlsState.HELLO:
+            self._read_hello(data)
+
+    def eof_received(self) -> bool:
+        """See `asyncio.Protocol.eof_received`."""
+        above = self._above
+        if above is None or self.state is not TlsState.OPEN:
+            return False
+        return above.eof or above.eof_received()
+
+    def pause_writing(self) -> None:
+        """See `asyncio.BaseProtocol.pause_writing`."""
+        if self._above is not None:
+            self._above.pause_writing()
+
+    def resume_writing(self) -> None:
+        """See `asyncio.BaseProtocol.resume_writing`."""
+        if self._above is not None:
+            self._above.resume_writing()
+
+    # --- handshake ----------------------------------------------------------------------------
+
+    def _read_hello(self, data: bytes) -> None:
+        hello = self._hello
+        if hello is None:
+            return
+        hello += data
+        try:
+            message = read_client_hello(hello)
+        except ProtocolError:
+            self._not_tls(bytes(hello))
+            return
+        if message is None:
+            return
+        self.name = message.name
+        self.scope = scope = self._listener.find_scope(message.name)
+        if scope is None:
+            self._refuse("unknown-name", _UNRECOGNIZED_NAME)
+            return
+        if message.protocols and not any(one in _SPOKEN for one in message.protocols):
+            self._refuse("no-protocol", _NO_APPLICATION_PROTOCOL)
+            return
+        self._advance(TlsState.HANDSHAKE)
+        self._hello = None
+        self._ssl = scope.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._incoming.write(hello)
+        self._shake_hands()
+
+    def _refuse(self, why: str, alert: bytes = b"") -> None:
+        self._listener.failed(why)
+        self._advance(TlsState.ENDED)
+        if self._raw is not None:
+            if alert:
+                self._raw.write(alert)
+            self._raw.close()
+
+    def _not_tls(self, data: bytes) -> None:
+        """Tell a client that speaks plain HTTP so in plain HTTP; close on all others."""
+        raw = self._raw
+        if raw is None or not data[:3].isalpha():
+            self._refuse("not-tls")
+            return
+        self._listener.failed("plain-http")
+        self._listener.left(self)
+        self._advance(TlsState.ENDED)
+        plain = Connection(self._listener)
+        raw.set_protocol(cast("asyncio.Protocol", plain))
+        if self.client:
+            plain.client = self.client
+        plain.connection_made(raw)
+        if not plain.closing:
+            plain.refuse(RequestError(Cause.BAD_FRAMING, "This port speaks TLS; ask with https."))
+
+    def _shake_hands(self) -> None:
+        tls = self._ssl
+        if tls is None:
+            return
+        try:
+            tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return
+        except (ssl.SSLError, OSError) as error:
+            self._flush()  # the alert
+            self._refuse(_reason(error))
+            return
+        self._flush()
+        if self._raw is None or self.scope is None:
+            return
+        self._advance(TlsState.OPEN)
+        if self.scope.client_ca:
+            self.identity = identity_lines(tls)
+        self._listener.shook_hands(tls.version() or "")
+        self._listener.left(self)
+        self._above = above = Connection(self._listener)
+        above.tls = self
+        if self.client:
+            above.client = self.client
+        above.connection_made(cast("asyncio.Transport", self))
+        self._decrypt()
+
+    # --- bytes --------------------------------------------------------------------------------
+
+    def _decrypt_much(self, data: bytes) -> None:
+        position = 0
+        while position < len(data) and self.state is TlsState.OPEN:
+            end = position + FEED_BYTES
+            self._incoming.write(data[position:end])
+            self._decrypt()
+            position = end
+
+    def _decrypt(self) -> None:
+        """Hand on everything that can be decrypted now."""
+        tls, incoming = self._ssl, self._incoming
+        if tls is None:
+            return
+        pieces: list[bytes] = []
+        ended = False
+        try:
+            while incoming.pending or tls.pending():
+                piece = tls.read(RECORD_BYTES)
+                if not piece:
+                    ended = True
+                    break
+                pieces.append(piece)
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            ended = True
+        except (ssl.SSLError, OSError):
+            self._flush()  # the alert
+            self.abort()
+            return
+        if self._outgoing.pending:
+            self._flush()
+        above = self._above
+        if pieces and above is not None:
+            above.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        above = self._above
+        if ended and above is not None and not (above.eof or above.eof_received()):
+            self.close()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending and self._raw is not None:
+            self._raw.write(self._outgoing.read())
+
+    # --- the transport for the connection above -----------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """See `asyncio.WriteTransport.write`."""
+        tls = self._ssl
+        if tls is None or self.state is not TlsState.OPEN:
+            return
+        try:
+            if len(data) <= RECORD_BYTES:
+                tls.write(data)
+            else:
+                self._write_much(tls, data)
+        except (ssl.SSLError, OSError):
+            self.abort()
+            return
+        self._flush()
+
+    def _write_much(self, tls: ssl.SSLObject, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[tls.write(view) :]
+            if self._outgoing.pending >= ENCRYPT_BYTES:
+                self._flush()
+
+    def writelines(self, pieces: list[bytes]) -> None:
+        """See `asyncio.WriteTransport.writelines`."""
+        if sum(map(len, pieces)) <= FEED_BYTES:
+            self.write(b"".join(pieces))
+        else:
+            for piece in pieces:
+                self.write(piece)
+
+    def _end(self) -> None:
+        """Send close_notify once."""
+        if self.state is TlsState.OPEN and self._ssl is not None:
+            self._advance(TlsState.ENDED)
+            # It wants the other side's too; nobody waits for that (RFC 8446 section 6.1).
+            with contextlib.suppress(ssl.SSLError, OSError):
+                self._ssl.unwrap()
+            self._flush()
+
+    def write_eof(self) -> None:
+        """See `asyncio.WriteTransport.write_eof`: close_notify, then FIN."""
+        self._end()
+        if self._raw is not None:
+            self._raw.write_eof()
+
+    def close(self) -> None:
+        """See `asyncio.BaseTransport.close`."""
+        self._end()
+        if self._raw is not None:
+            self._raw.close()
+
+    def abort(self) -> None:
+        """See `asyncio.WriteTransport.abort`."""
+        if self._raw is not None:
+            self._raw.abort()
+
+    def is_closing(self) -> bool:
+        """See `asyncio.BaseTransport.is_closing`."""
+        return self._raw is None or self._raw.is_closing()
+
+    def pause_reading(self) -> None:
+        """See `asyncio.ReadTransport.pause_reading`."""
+        if self._raw is not None:
+            self._raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        """See `asyncio.ReadTransport.resume_reading`."""
+        if self._raw is not None:
+            self._raw.resume_reading()
+
+    def is_reading(self) -> bool:
+        """See `asyncio.ReadTransport.is_reading`."""
+        return self._raw is not None and self._raw.is_reading()
+
+    def get_write_buffer_size(self) -> int:
+        """See `asyncio.WriteTransport.get_write_buffer_size`: encrypted bytes."""
+        return self._raw.get_write_buffer_size() if self._raw is not None else 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """See `asyncio.WriteTransport.set_write_buffer_limits`."""
+        if self._raw is not None:
+            self._raw.set_write_buffer_limits(high, low)
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        """See `asyncio.BaseTransport.get_extra_info`."""
+        if self._raw is None:
+            return default
+        return self._raw.get_extra_info(name, default)
+
+    # --- the listener's sweep -----------------------------------------------------------------
+
+    def check(self, now_ns: int) -> None:
+        """End a handshake that takes too long."""
+        if now_ns >= self.deadline_ns and self.state in (TlsState.HELLO, TlsState.HANDSHAKE):
+            self._listener.failed("timeout")
+            self._advance(TlsState.ENDED)
+            self.abort()
+
+
+def _reason(error: Exception) -> str:
+    """Return why a handshake failed, as one of few words for a metric."""
+    text = (getattr(error, "reason", None) or "").upper()
+    if "CERTIFICATE" in text and "ALERT" not in text:
+        return "client-certificate"
+    if "ALERT" in text:
+        return "refused-by-client"
+    if "PROTOCOL" in text or "VERSION" in text:
+        return "version"
+    if "CIPHER" in text:
+        return "no-cipher"
+    return "protocol"
+
+
+def identity_lines(tls: ssl.SSLObject) -> bytes:
+    """Return the field lines about a client's verified certificate, or nothing when it showed none."""
+    der = tls.getpeercert(binary_form=True)
+    if not der:
+        return b""
+    shown = tls.getpeercert() or {}
+    subject = subject_text(
+        cast("tuple[tuple[tuple[str, str], ...], ...]", shown.get("subject", ()))
+    )
+    fingerprint = hashlib.sha256(der).hexdigest()
+    return (
+        b"x-client-cert-verified: yes\r\n"
+        b"x-client-cert-subject: %s\r\n"
+        b"x-client-cert-fingerprint: %s\r\n"
+    ) % (subject.encode("ascii"), fingerprint.encode("ascii"))
+
+
+_SHORT = {
+    "commonName": "CN",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+
+
+def subject_text(subject: tuple[tuple[tuple[str, str], ...], ...]) -> str:
+    r"""Return a distinguished name as text (RFC 4514), printable ASCII only: all else is written as ``\XX``."""
+    return ",".join(
+        "+".join(f"{_SHORT.get(key, key)}={_escaped(value)}" for key, value in rdn)
+        for rdn in reversed(subject)
+    )
+
+
+def _escaped(value: str) -> str:
+    out = []
+    for position, byte in enumerate(value.encode("utf-8", "surrogateescape")):
+        char = chr(byte)
+        outer = position == 0 and char in " #"
+        if char in ',+"\\<>;=' or outer:
+            out.append("\\" + char)
+        elif 0x20 <= byte < 0x7F:
+            out.append(char)
+        else:
+            out.append(f"\\{byte:02x}")
+    if len(out) > 1 and out[-1] == " ":
+        out[-1] = "\\ "
+    return "".join(out)
