@@ -53,6 +53,11 @@ def encode(data: bytes, coding: bytes, *, fast: bool = False) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
+def is_text(content_type: bytes) -> bool:
+    """Whether a media type is worth compressing."""
+    return _TEXT.fullmatch(content_type.decode("latin-1").lower()) is not None
+
+
 def choose(accept_encoding: bytes) -> bytes:
     """Return ``zstd``, ``gzip`` or nothing, by the client's weights (RFC 9110 section 12.5.3); zstd when equal."""
     weights: dict[str, float] = {}

@@ -17,6 +17,7 @@ Read next: `torchgate.gateway.router`, `torchgate.gateway.connection`.
 from __future__ import annotations
 
 import enum
+import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -311,6 +312,32 @@ class Exchange:
         self.length = length
         self.total_from_ns = 0
         self._sink.begin_relay(self, reason, lines)
+
+    def lend(self, status: int, reason: bytes, lines: bytes, length: int) -> bytes:
+        """Start an answer that the handler writes to the socket itself; return its head, which it writes too.
+
+        In a later turn of the loop the handler asks for `lent_socket`, and when it has written all of it, sets ``sent``
+        and calls `finish`. Arguments as of `relay`; the length is known.
+
+        Raises:
+            RuntimeError: It was answered before.
+        """
+        if self.state is not ExchangeState.OPEN:
+            raise RuntimeError(f"answered twice: {self.method!r} {self.target!r}")
+        self.state = ExchangeState.STREAMING
+        self.status = status
+        self.length = length
+        self.total_from_ns = 0
+        return self._sink.lend(self, reason, lines)
+
+    def lent_socket(self) -> socket.socket | None:
+        """Return a duplicate of the client's socket, which the handler closes; None when it can't be lent (`take_back`)."""
+        return self._sink.lent_socket(self)
+
+    def take_back(self, head: bytes) -> None:
+        """Have the connection write the head of a lent answer; `write` and `finish` follow."""
+        if self.state is ExchangeState.STREAMING:
+            self._sink.take_back(self, head)
 
     def interim(self, status: int, reason: bytes, lines: bytes) -> None:
         """Pass on an interim answer (RFC 9110 section 15.2); dropped when the client could not understand it."""

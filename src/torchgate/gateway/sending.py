@@ -9,6 +9,8 @@ from __future__ import annotations
 import abc
 import asyncio
 import collections
+import os
+import socket
 import traceback
 from typing import TYPE_CHECKING
 
@@ -84,6 +86,21 @@ class Sender(abc.ABC):
     def congested(self, exchange: Exchange) -> bool:
         """Whether more of an answer would only pile up: not its turn, or the client takes it slowly."""
         return self.write_paused or exchange is not self.first
+
+    def lent_socket(self, exchange: Exchange) -> socket.socket | None:
+        """Return a duplicate of the socket for an answer whose turn it is, with nothing unsent before it; else None.
+
+        To be asked in a turn of the loop after the one in which the answer was begun: what was written in that one is
+        out by then, or seen in the transport's buffer.
+        """
+        transport = self._transport
+        plain = self._listener.config.tls is None
+        if transport is None or not plain or exchange is not self.first or self.closing:
+            return None
+        if self.corked or transport.get_write_buffer_size():
+            return None
+        sock = transport.get_extra_info("socket")
+        return None if sock is None else socket.socket(fileno=os.dup(sock.fileno()))
 
     # --- sending ------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 from torchgate.clock import Clock
 from torchgate.gateway.compress import Compressor
+from torchgate.gateway.files.cache import CacheBudget
+from torchgate.gateway.files.disk import Disks
 from torchgate.gateway.meters import GatewayMeters
 from torchgate.gateway.respond import HeadWriter
 from torchgate.observe.logs import AccessLog
@@ -65,6 +67,8 @@ class Shared:
         self.lag = LoopLag()
         self.heads = HeadWriter(unix_s())
         self.compressor = Compressor(loop, lambda: self.lag.last_s)
+        self.disks = Disks(loop, report)
+        self.cached_files = CacheBudget()
         self.draining = False
         self._id_prefix = secrets.token_hex(6).encode()
         self._ids = itertools.count(1)
@@ -82,4 +86,5 @@ class Shared:
     def close(self) -> None:
         """Write out the log and end the threads."""
         self.compressor.close()
+        self.disks.close()
         self.log.close()

@@ -5,6 +5,7 @@ The real sink is a connection (`torchgate.gateway.transmit`); tests use recorder
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -38,6 +39,18 @@ class ResponseSink(Protocol):
 
     def begin_relay(self, exchange: Exchange, reason: bytes, lines: bytes) -> None:
         """Send the head of an answer whose fields are another's; pieces follow."""
+        ...
+
+    def lend(self, exchange: Exchange, reason: bytes, lines: bytes) -> bytes:
+        """Return the head of an answer that its handler writes to the socket itself."""
+        ...
+
+    def lent_socket(self, exchange: Exchange) -> socket.socket | None:
+        """Return a duplicate of the socket, if nothing else is or can be on its way through it."""
+        ...
+
+    def take_back(self, exchange: Exchange, head: bytes) -> None:
+        """Send the head of a lent answer after all; pieces follow."""
         ...
 
     def interim(self, exchange: Exchange, status: int, reason: bytes, lines: bytes) -> None:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 
+from torchgate.gateway.shared import Shared
 from torchgate.inference.service import InferenceService
 from torchgate.observe.counters import CounterBlock
 from torchgate.schema.config import ListenerConfig, ModelConfig
@@ -105,6 +106,11 @@ class GatewayContext(Protocol):
     @property
     def counters(self) -> CounterBlock:
         """The gateway's counter block."""
+        ...
+
+    @property
+    def shared(self) -> Shared:
+        """What all connections share: loop, heads, disks."""
         ...
 
     @property

@@ -69,10 +69,14 @@ class Transmitter(Sender):
 
     def end_stream(self, exchange: Exchange) -> None:
         """End a streamed answer."""
-        if exchange.parts is not None and exchange.chunked:
+        if exchange.parts is None:
+            exchange.parts = []  # lent: its handler has sent it
+        if exchange.chunked:
             exchange.parts.append(LAST_CHUNK)
         elif exchange.length >= 0 and exchange.sent != exchange.length:
-            self.break_off(exchange, Cause.INTERNAL)  # a defect of the handler: not what the head announced
+            self.break_off(
+                exchange, Cause.INTERNAL
+            )  # a defect of the handler: not what the head announced
             return
         if exchange is self.first:
             self.send()
@@ -100,6 +104,18 @@ class Transmitter(Sender):
         """Send the head of an answer whose fields are another's; pieces follow."""
         framing = self._framing(exchange, exchange.length)
         exchange.parts = [self._relay_head(exchange, reason, lines, framing, b"")]
+        if exchange is self.first:
+            self.send()
+
+    def lend(self, exchange: Exchange, reason: bytes, lines: bytes) -> bytes:
+        """Return the head of an answer that its handler writes to the socket itself; nothing is sent meanwhile."""
+        return self._relay_head(
+            exchange, reason, lines, self._framing(exchange, exchange.length), b""
+        )
+
+    def take_back(self, exchange: Exchange, head: bytes) -> None:
+        """Send the head of a lent answer after all; pieces follow."""
+        exchange.parts = [head]
         if exchange is self.first:
             self.send()
 

@@ -8,6 +8,7 @@ Read in this order:
 - `health`: ``/healthz`` and ``/readyz``.
 - `metrics`: ``/metrics`` on the main listener, when asked for.
 - `openapi`, `openapi_schema`: the OpenAPI document of exactly what is served.
+- `static`: files beneath a directory.
 - `docs`: a page that shows that document and works offline.
 - `front`: the user's routes of a listener.
 - `redirect`, `fixed`: its simplest actions.

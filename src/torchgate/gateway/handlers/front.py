@@ -15,6 +15,7 @@ from torchgate.gateway.handlers.models import ModelsHandler
 from torchgate.gateway.handlers.oip import MetadataHandler
 from torchgate.gateway.handlers.predict import PredictHandler
 from torchgate.gateway.handlers.redirect import RedirectHandler
+from torchgate.gateway.handlers.static import StaticHandler
 from torchgate.gateway.router import Route
 from torchgate.gateway.snapshot import GatewayContext
 from torchgate.routing.edits import Editor
@@ -30,6 +31,7 @@ from torchgate.schema.routes import (
     RedirectAction,
     RespondAction,
     RouteConfig,
+    StaticAction,
 )
 from torchgate.wire.frames import Protocol
 from torchgate.wire.head import Head
@@ -42,7 +44,7 @@ ANY_METHOD: dict[type, tuple[Maker, bool]] = {
 }
 """Action -> what makes the handler of all its methods, and whether that handler takes bodies as they come."""
 
-GET_ONLY: dict[type, Maker] = {}
+GET_ONLY: dict[type, Maker] = {StaticAction: StaticHandler}
 """Action -> what makes the handler of GET and HEAD."""
 
 
