@@ -23,7 +23,8 @@ class Placeholders:
         """Return the value of one of `torchgate.routing.template.PLACEHOLDERS`."""
         exchange = self._exchange
         if name == "client_ip":
-            return exchange.client
+            said = exchange.forwarded
+            return exchange.client if said is None else said.client
         if name == "host":
             return b"" if exchange.head is None else host_name(exchange.head.host).encode("latin-1")
         if name == "path":
@@ -33,9 +34,12 @@ class Placeholders:
         if name == "request_id":
             return exchange.request_id
         if name == "scheme":
-            return exchange.route.scheme
+            said = exchange.forwarded
+            return exchange.route.scheme if said is None or not said.scheme else said.scheme
         if name == "route":
             return exchange.route.name.encode("utf-8")
         if name == "listener":
             return exchange.route.listener.encode("utf-8")
-        return exchange.method if name == "method" else exchange.target
+        if name == "method":
+            return exchange.method
+        return encode(exchange.path) + (b"?" + exchange.query if exchange.query else b"")

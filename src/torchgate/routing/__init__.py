@@ -10,4 +10,6 @@ objects of `torchgate.schema.routes`. Read in this order:
 - `edits`: set, add and remove header fields.
 - `rewrite`: paths on their way to an action.
 - `redirects`: where a redirect leads.
+- `check`: what is wrong with a route by itself.
+- `ties`, `overlap`: routes that can't be told apart; whether two patterns can meet.
 """

@@ -12,7 +12,7 @@ import re
 from torchgate.errors import ConfigError
 from torchgate.routing.template import Source, Template
 
-_ABSOLUTE = re.compile(r"(?:https?|\{scheme\})://([^/?#]*)(.*)", re.DOTALL)
+_ABSOLUTE = re.compile(r"(?:https?|\{scheme\})://((?:\{host\}|[^/?#{])*)(.*)", re.DOTALL)
 _AUTHORITY = re.compile(r"(?:\{host\}|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _HINT = (
     "Write a path (/new{path}), or https://HOST/..., where HOST is a name or {host}; "

@@ -21,7 +21,7 @@ PLACEHOLDERS: dict[str, str] = {
     "request_id": "id of the request, as in the log",
     "route": "name of the route; empty for built-in paths",
     "scheme": "http or https, behind trusted proxies the one they name",
-    "target": "path and query, as sent",
+    "target": "{path}, and behind it the query with its question mark when there is one",
 }
 """Name -> what it stands for."""
 

@@ -1,0 +1,107 @@
+"""Paths on their way to an action, and where redirects lead."""
+
+import pytest
+
+from tests.unit.routing.requests import head
+from torchgate.errors import ConfigError
+from torchgate.routing.redirects import Location
+from torchgate.routing.rewrite import Rewriter, forwarded_target
+from torchgate.schema.routes import Rewrite
+
+
+def target(asked, **rewrite):
+    return forwarded_target(head(asked), Rewriter(Rewrite(**rewrite))).decode()
+
+
+@pytest.mark.parametrize(
+    ("asked", "rewrite", "sent"),
+    [
+        ("/api/a", {"strip_prefix": "/api"}, "/a"),
+        ("/api", {"strip_prefix": "/api"}, "/"),
+        ("/api/", {"strip_prefix": "/api/"}, "/"),
+        ("/apis", {"strip_prefix": "/api"}, "/apis"),
+        ("/a?x=1&y=%2F", {"add_prefix": "/v1"}, "/v1/a?x=1&y=%2F"),
+        ("/", {"add_prefix": "/v1"}, "/v1/"),
+        ("/api", {"strip_prefix": "/api", "add_prefix": "/v1"}, "/v1"),
+        ("/api/", {"strip_prefix": "/api", "add_prefix": "/v1"}, "/v1/"),
+        ("/api/b", {"strip_prefix": "/api", "add_prefix": "/v1"}, "/v1/b"),
+        ("/u/7/x", {"pattern": "/u/([0-9]+)/(?P<what>.*)", "replacement": r"/\g<what>/\1"}, "/x/7"),
+        ("/v/7", {"pattern": "/u/([0-9]+)", "replacement": r"/\1"}, "/v/7"),
+        ("/u/..%2e", {"pattern": "/u/(.*)", "replacement": r"\1/../b"}, "/b"),
+        ("/a%20b/%C3%A4", {}, "/a%20b/%C3%A4"),
+        ("/a%2db/%7E", {}, "/a-b/~"),
+        ("//a/./b/..?", {}, "/a/?"),
+        ("/a|b[1]", {}, "/a|b[1]"),
+        ("/a%3Fb", {"strip_prefix": "/x"}, "/a%3Fb"),
+        ("/%25zz", {"add_prefix": "/p"}, "/p/%25zz"),
+    ],
+)
+def test_what_is_sent(asked, rewrite, sent):
+    assert target(asked, **rewrite) == sent
+
+
+@pytest.mark.parametrize(
+    "rewrite",
+    [
+        {"pattern": "(?=x)"},
+        {"pattern": "/(.*)", "replacement": r"/\2"},
+        {"pattern": "/(.*)", "replacement": r"/\g<x>"},
+        {"pattern": "/(.*)", "replacement": "/\\"},
+        {"pattern": "/(.*)", "replacement": r"/\n"},
+        {"pattern": "/(.*)", "replacement": "/\r\n"},
+        {"pattern": "/(.*)", "replacement": r"/?x=\1"},
+        {"pattern": "(([a-z]{1,30}){1,30})+", "replacement": "/"},
+        {"replacement": "/x"},
+        {"strip_prefix": "api"},
+        {"add_prefix": "/a/../b"},
+        {"add_prefix": "/a\\b"},
+    ],
+)
+def test_rewrites_that_can_not_work_are_refused(rewrite):
+    with pytest.raises(ConfigError):
+        Rewriter(Rewrite(**rewrite))
+
+
+class Request:
+    def __init__(self, **values):
+        self.values = {"host": b"h.example", "path": b"/a%20b", "query": b"x=1", "scheme": b"http",
+                       "target": b"/a%20b?x=1", **values}  # fmt: skip
+
+    def placeholder(self, name):
+        return self.values[name]
+
+
+@pytest.mark.parametrize(
+    ("to", "location"),
+    [
+        ("/new", b"/new"),
+        ("{path}/", b"/a%20b/"),
+        ("/new{path}?{query}", b"/new/a%20b?x=1"),
+        ("https://{host}{target}", b"https://h.example/a%20b?x=1"),
+        ("https://{host}:8443/x?a=b&{query}", b"https://h.example:8443/x?a=b&x=1"),
+        ("https://other.example", b"https://other.example"),
+        ("{scheme}://www.example{path}", b"http://www.example/a%20b"),
+    ],
+)
+def test_where_a_redirect_leads(to, location):
+    assert Location(to).fill(Request()) == location
+
+
+def test_without_a_query_its_question_mark_falls_away():
+    assert Location("/new?{query}").fill(Request(query=b"")) == b"/new"
+    assert Location("/new?a=b&{query}").fill(Request(query=b"")) == b"/new?a=b"
+
+
+@pytest.mark.parametrize(
+    "to",
+    ["", "new", "//evil.example", "/\\evil.example", "/{query}", "https://{query}/", "https://{path}", "https://{host}{query}",
+     "https://a.example{host}", "javascript:x", "{query}", "https://a@b/", "ftp://a/", "https:///x", "{host}/x"],
+)  # fmt: skip
+def test_a_client_never_chooses_the_host(to):
+    with pytest.raises(ConfigError):
+        Location(to)
+
+
+def test_a_redirect_holds_only_what_may_stand_in_a_url():
+    evil = Request(query=b'"<>\r\n\\^`{|}', path=b"/")
+    assert Location("{path}?{query}").fill(evil) == b"/?%22%3C%3E%5C%5E%60%7B%7C%7D"
