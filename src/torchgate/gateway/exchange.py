@@ -224,15 +224,21 @@ class Exchange:
         oip: bool | None = None,  # noqa: FBT001 - a choice with a default, named by most callers
         headers: Headers = (),
     ) -> None:
-        """Answer with ``error``: problem details, or the Open Inference Protocol's form.
+        """Answer with ``error``: problem details, or the Open Inference Protocol's form, or the route's error page.
 
         Args:
             error: What to say.
             oip: Which form; by default that of the route.
             headers: Further field lines.
         """
-        make = oip_json if (self.oip if oip is None else oip) else problem_json
-        status, content_type, body = make(error, self.request_id.decode("ascii"))
+        pages = self.route.pages
+        instead = pages.of_error(self, error) if pages is not None else None
+        if instead is not None:
+            status, content_type, body = instead.status, instead.content_type, instead.body
+            headers = (*headers, *instead.headers)
+        else:
+            make = oip_json if (self.oip if oip is None else oip) else problem_json
+            status, content_type, body = make(error, self.request_id.decode("ascii"))
         if error.retry_after_s is not None:
             headers = (*headers, (b"retry-after", b"%d" % error.retry_after_s))
         self.respond(status, content_type, body, headers, error.cause)
@@ -331,7 +337,7 @@ class Exchange:
         return self._sink.lend(self, reason, lines)
 
     def lent_socket(self) -> socket.socket | None:
-        """Return a duplicate of the client's socket, which the handler closes; None when it can't be lent (`take_back`)."""
+        """Return a duplicate of the client's socket, which the handler closes; None when it isn't lent: `take_back`."""
         return self._sink.lent_socket(self)
 
     def take_back(self, head: bytes) -> None:

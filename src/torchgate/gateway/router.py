@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 from torchgate.errors import Cause, RequestError
+from torchgate.gateway.error_pages import ErrorPages
 from torchgate.routing.edits import Editor
 from torchgate.routing.rewrite import Rewriter
 from torchgate.schema.config import Limits
-from torchgate.schema.routes import ErrorPage, RouteConfig
+from torchgate.schema.routes import RouteConfig
 from torchgate.wire.head import Head
 from torchgate.wire.target import encode, normalise
 
@@ -40,7 +41,7 @@ class Route:
         config: The user's route; None for built-in ones.
         editor: Changes of header fields, None for none.
         rewriter: Change of the path, None for none.
-        pages: Error pages, the first that fits is taken.
+        pages: What is sent in place of errors; None for the errors themselves.
         limits: Bounds of this route; None for the listener's.
         log_share: Share of successful requests that are logged.
         listener: Name of the listener it is on.
@@ -92,7 +93,7 @@ class Route:
         self.config: RouteConfig | None = None
         self.editor: Editor | None = None
         self.rewriter: Rewriter | None = None
-        self.pages: tuple[ErrorPage, ...] = ()
+        self.pages: ErrorPages | None = None
         self.limits: Limits | None = None
         self.log_share = 1.0
         self.listener = ""

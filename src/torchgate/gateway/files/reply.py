@@ -13,7 +13,7 @@ from torchgate.gateway.files.conditions import Verdict, judge, range_counts
 from torchgate.gateway.files.disk import Disk
 from torchgate.gateway.files.ranges import Multipart, Span, content_range, read_range, unsatisfied
 from torchgate.gateway.files.representation import Representation
-from torchgate.gateway.files.transfer import Piece, PieceTransfer, SocketTransfer
+from torchgate.gateway.files.transfer import FileSource, Piece, PieceTransfer, SocketTransfer
 from torchgate.gateway.files.wish import Wish
 from torchgate.schema.config import Limits
 
@@ -117,20 +117,12 @@ class Replies:
             exchange.relay_whole(status, reason, lines, body)
         elif exchange.method == b"HEAD":
             exchange.relay_whole(status, reason, lines, b"")
-        elif self._has_room(exchange) and chosen.descriptor is not None:
-            shared = self._shared
+        elif self._has_room(exchange):
             limits = exchange.route.limits or self._limits
-            SocketTransfer(
-                exchange,
-                chosen.descriptor,
-                self._disk,
-                shared.disks,
-                shared.report,
-                exchange.lend(status, reason, lines, end - begin),
-                span,
-                shared.loop,
-                limits.write_timeout_s,
-            ).start()
+            source = self._source(chosen)
+            head = exchange.lend(status, reason, lines, end - begin)
+            loop = self._shared.loop
+            SocketTransfer(exchange, source, head, span, loop, limits.write_timeout_s).start()
 
     def _send_pieces(
         self,
@@ -140,12 +132,16 @@ class Replies:
         length: int,
         pieces: list[Piece],
     ) -> None:
-        if self._has_room(exchange) and chosen.descriptor is not None:
-            shared = self._shared
+        if self._has_room(exchange):
+            source = self._source(chosen)
             exchange.relay(206, _PARTIAL, lines, length)
-            PieceTransfer(
-                exchange, chosen.descriptor, self._disk, shared.disks, shared.report, pieces
-            ).start()
+            PieceTransfer(exchange, source, pieces).start()
+
+    def _source(self, chosen: Representation) -> FileSource:
+        if chosen.descriptor is None:
+            raise RuntimeError("a file that is neither in memory nor open")
+        shared = self._shared
+        return FileSource(chosen.descriptor, self._disk, shared.disks, shared.report)
 
     def _has_room(self, exchange: Exchange) -> bool:
         """Whether one more file may be sent; else the request is answered so."""

@@ -5,13 +5,14 @@ So a client that stops reading holds descriptors and at most one piece of memory
 meanwhile: one that has become shorter ends in a reset, since the announced length can't be sent any more.
 
 ``sendfile`` needs the socket itself: it is used when nothing encrypts between it and us, when it is this answer's
-turn, and when nothing of earlier answers is unsent. The thread works on a duplicate of the socket, so that the connection can be
-closed at any time.
+turn, and when nothing of earlier answers is unsent. The thread works on a duplicate of the socket, so that the
+connection can be closed at any time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import enum
 import os
 import socket
@@ -30,6 +31,23 @@ TURN_BYTES = 2 * 1024 * 1024
 
 Piece = bytes | tuple[int, int]
 """Bytes as they are, or the first byte of the file and the one behind the last."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileSource:
+    """An open file and what belongs to it.
+
+    Attributes:
+        descriptor: The file.
+        disk: Where its threads are.
+        disks: Counts the files being sent.
+        report: Takes one text for people.
+    """
+
+    descriptor: Descriptor
+    disk: Disk
+    disks: Disks
+    report: Callable[[str], None]
 
 
 class TransferState(enum.Enum):
@@ -54,31 +72,22 @@ class Transfer(Job):
 
     Args:
         exchange: The request; its answer has begun.
-        descriptor: The file; one user of it is this transfer's.
-        disk: Where its threads are.
-        disks: Counts the files being sent.
-        report: Takes one text for people.
+        source: The file.
     """
 
-    __slots__ = ("_descriptor", "_disk", "_disks", "_exchange", "_failure", "_report", "state")
+    __slots__ = ("_exchange", "_failure", "_source", "state")
 
     def __init__(
         self,
         exchange: Exchange,
-        descriptor: Descriptor,
-        disk: Disk,
-        disks: Disks,
-        report: Callable[[str], None],
+        source: FileSource,
     ) -> None:
         self._exchange = exchange
-        self._descriptor = descriptor
-        self._disk = disk
-        self._disks = disks
-        self._report = report
+        self._source = source
         self._failure = ""  # why it can't go on; set by the thread
         self.state = TransferState.READY
-        descriptor.users += 1
-        disks.sending += 1
+        source.descriptor.users += 1
+        source.disks.sending += 1
         exchange.on_cancel = self.cancel
 
     def _advance(self, state: TransferState) -> None:
@@ -89,7 +98,7 @@ class Transfer(Job):
     def _move(self) -> None:
         """Have the thread move the next piece."""
         self._advance(TransferState.MOVING)
-        self._disk.go_on(self)
+        self._source.disk.go_on(self)
 
     def cancel(self) -> None:
         """The client has gone. A thread that is in the middle of a piece ends that first."""
@@ -121,7 +130,7 @@ class Transfer(Job):
     def _break_off(self, why: str) -> None:
         """End an answer that can't be completed, visibly."""
         exchange = self._exchange
-        self._report(
+        self._source.report(
             f"request {exchange.request_id.decode()}: {exchange.path}: {why}; the connection is reset"
         )
         self._over()
@@ -134,15 +143,15 @@ class Transfer(Job):
 
     def _release(self) -> None:
         """Let go of everything; called once."""
-        self._disks.sending -= 1
-        self._descriptor.release(self._disk)
+        self._source.disks.sending -= 1
+        self._source.descriptor.release(self._source.disk)
 
 
 class PieceTransfer(Transfer):
     """Sends through the connection, in pieces; for what TLS encrypts, for several parts, and for pipelined requests.
 
     Args:
-        exchange, descriptor, disk, disks, report: See `Transfer`.
+        exchange, source: See `Transfer`.
         pieces: What to send, in order.
     """
 
@@ -151,13 +160,10 @@ class PieceTransfer(Transfer):
     def __init__(
         self,
         exchange: Exchange,
-        descriptor: Descriptor,
-        disk: Disk,
-        disks: Disks,
-        report: Callable[[str], None],
+        source: FileSource,
         pieces: Sequence[Piece],
     ) -> None:
-        super().__init__(exchange, descriptor, disk, disks, report)
+        super().__init__(exchange, source)
         self._left = list(reversed(pieces))
         self._data = b""
 
@@ -169,7 +175,7 @@ class PieceTransfer(Transfer):
     def run(self) -> None:
         """Read one piece; in a thread."""
         begin, end = self._left[-1]
-        self._data = os.pread(self._descriptor.fd, min(PIECE_BYTES, end - begin), begin)
+        self._data = os.pread(self._source.descriptor.fd, min(PIECE_BYTES, end - begin), begin)
         if not self._data:
             self._failure = f"the file ends at byte {begin}, before byte {end}"
 
@@ -210,7 +216,7 @@ class SocketTransfer(Transfer):
     """Sends with ``sendfile``, by itself: the head first, then the bytes from ``begin`` to ``end``.
 
     Args:
-        exchange, descriptor, disk, disks, report: See `Transfer`.
+        exchange, source: See `Transfer`.
         head: The answer's head, which goes out with the first bytes of the file.
         begin, end: First byte of the file, and the one behind the last.
         loop: The gateway's loop.
@@ -232,16 +238,13 @@ class SocketTransfer(Transfer):
     def __init__(
         self,
         exchange: Exchange,
-        descriptor: Descriptor,
-        disk: Disk,
-        disks: Disks,
-        report: Callable[[str], None],
+        source: FileSource,
         head: bytes,
         span: tuple[int, int],
         loop: asyncio.AbstractEventLoop,
         patience_s: float,
     ) -> None:
-        super().__init__(exchange, descriptor, disk, disks, report)
+        super().__init__(exchange, source)
         self._head = head
         self._at, self._end = span
         self._length = self._end - self._at
@@ -264,9 +267,7 @@ class SocketTransfer(Transfer):
             self._move()
             return
         span: Piece = (self._at, self._end)
-        instead = PieceTransfer(
-            exchange, self._descriptor, self._disk, self._disks, self._report, (span,)
-        )
+        instead = PieceTransfer(exchange, self._source, (span,))
         self._advance(TransferState.OVER)
         self._release()
         exchange.take_back(self._head)
@@ -284,7 +285,7 @@ class SocketTransfer(Transfer):
             turn_end = min(self._end, self._at + TURN_BYTES)
             while self._at < turn_end:
                 sent = os.sendfile(
-                    sock.fileno(), self._descriptor.fd, self._at, turn_end - self._at
+                    sock.fileno(), self._source.descriptor.fd, self._at, turn_end - self._at
                 )
                 if not sent:
                     self._failure = f"the file ends at byte {self._at}, before byte {self._end}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torchgate.errors import ConfigError
+from torchgate.gateway.error_pages import ErrorPages
 from torchgate.gateway.exchange import Exchange, Handler
 from torchgate.gateway.handlers.fixed import RespondHandler
 from torchgate.gateway.handlers.models import ModelsHandler
@@ -25,7 +26,6 @@ from torchgate.schema.config import ListenerConfig
 from torchgate.schema.front import FrontConfig
 from torchgate.schema.routes import (
     BuiltinAction,
-    ErrorPage,
     Inherited,
     ModelAction,
     RedirectAction,
@@ -213,6 +213,7 @@ class _Parts:
     def __init__(self, front: FrontConfig) -> None:
         self.front = front
         self._editors: dict[int, Editor] = {}
+        self._error_pages: dict[int, ErrorPages] = {}
 
     def inherit(self, route: Route, inherited: Inherited) -> None:
         """Give a route what ``inherited`` names."""
@@ -226,5 +227,10 @@ class _Parts:
                 self._editors[inherited.edits] = editor
             route.editor = editor
 
-    def _pages(self, index: int) -> tuple[ErrorPage, ...]:
-        return self.front.pages[index] if index >= 0 else ()
+    def _pages(self, index: int) -> ErrorPages | None:
+        if index < 0 or not self.front.pages[index]:
+            return None
+        pages = self._error_pages.get(index)
+        if pages is None:
+            pages = self._error_pages[index] = ErrorPages(self.front.pages[index])
+        return pages
