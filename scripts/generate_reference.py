@@ -118,6 +118,8 @@ def _rows(command: Callable[..., None]) -> Iterator[tuple[str, str]]:
     """Return (group, table row) of each argument and option."""
     hints = typing.get_type_hints(command, include_extras=True)
     for name, parameter in inspect.signature(command).parameters.items():
+        if hints[name] is typer.Context:
+            continue
         annotation, info = typing.get_args(hints[name])[:2]
         text = (info.help or "").replace("|", "\\|")
         kind = _kind(info, annotation).replace("|", "\\|")

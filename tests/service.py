@@ -75,9 +75,10 @@ class Service:
     ) -> None:
         self._mark = f"{os.getpid()}-{id(self)}-{time.monotonic_ns()}"
         self._arguments = [*arguments]
-        if "--port" not in arguments:
+        names_ports = "--config" in arguments  # the file does
+        if "--port" not in arguments and not names_ports:
             self._arguments += ["--port", "0"]
-        if "--metrics-port" not in arguments:
+        if "--metrics-port" not in arguments and not names_ports:
             self._arguments += ["--metrics-port", "0"]
         self._env = {**os.environ, **(env or {}), "TORCHGATE_TEST_SERVICE": self._mark}
         self._cwd = cwd

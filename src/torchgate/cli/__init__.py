@@ -4,10 +4,13 @@ Reading order:
 
 - `main` (here): the entry point; turns errors into one message and an exit code
 - `app`: the commands and global options
-- `serve`, `demo`, `version`: one file per command
+- `serve`, `validate`, `schema`, `demo`, `version`: one file per command
+- `judged`: what `validate` says
 - `early`: a signal before the service listens for them itself
 - `head_start`: workers are started before the options are read in full
-- `build`: what was typed -> `torchgate.schema.config.ServeConfig`
+- `build`: what was typed -> `torchgate.schema.serve.ServeConfig`
+- `config`: a configuration file -> the same
+- `checks`: what other rooms say about a configuration
 - `machine`: what each model gets of this machine
 - `values`: sizes, and options that may differ by model
 - `text`, `summary`, `lines`: events as text for people, or as JSON lines

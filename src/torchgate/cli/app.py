@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from torchgate.cli import demo, serve, version
+from torchgate.cli import demo, schema, serve, validate, version
 
 app = typer.Typer(
     name="torchgate",
@@ -33,5 +33,7 @@ def _root(
 
 
 app.command(epilog=serve.EPILOG)(serve.serve)
+app.command()(validate.validate)
+app.command()(schema.schema)
 app.command()(demo.demo)
 app.command()(version.version)

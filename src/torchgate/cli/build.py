@@ -9,7 +9,16 @@ from typing import Literal
 import msgspec
 
 from torchgate.cli import machine
-from torchgate.cli.values import PerModel, batch_rows, plain, positive_int, seconds, size, version
+from torchgate.cli.values import (
+    PerModel,
+    batch_rows,
+    memory_limit,
+    plain,
+    positive_int,
+    seconds,
+    size,
+    version,
+)
 from torchgate.errors import ConfigError
 from torchgate.schema.config import (
     CorsConfig,
@@ -56,6 +65,8 @@ class Typed(msgspec.Struct, kw_only=True):
     max_connections: int | None = None
     compress: bool = True
     pages: tuple[Page, ...] = ()
+    files: tuple[str, ...] = ()  # configuration file and overlays, in place of targets
+    given: frozenset[str] = frozenset()  # names of the parameters that were typed
 
 
 class Built(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +82,10 @@ def build(typed: Typed) -> Built:
     Raises:
         ConfigError: Something typed can't work; says what, where and how to mend it.
     """
+    if typed.files:
+        from torchgate.cli.config import build_from_files
+
+        return build_from_files(typed)
     targets = parse_targets(typed.targets)
     for target in targets:
         check_target(target)
@@ -87,13 +102,13 @@ def build(typed: Typed) -> Built:
             port=MetricsConfig().port if typed.metrics_port is None else typed.metrics_port,
         ),
         gateways=gateways,
-        access_log=_access_log(typed.access_log),
+        access_log=access_log(typed.access_log),
         grace_s=seconds("--grace", typed.grace),
         work_dir=os.getcwd(),
     )
     introduction = Introduction(
         facts=host_facts.describe(),
-        decisions=(*reasons, _gateways_text(typed, gateways)),
+        decisions=(*reasons, gateways_text(gateways, asked=typed.gateways is not None)),
         metrics_port_given=typed.metrics_port is not None,
     )
     return Built(config=config, introduction=introduction)
@@ -132,7 +147,7 @@ class _ModelOptions:
         self._queue_rows = PerModel("--queue-rows", typed.queue_rows, names, positive_int)
         self._timeout = PerModel("--timeout", typed.timeout, names, seconds)
         self._start = PerModel("--start-timeout", typed.start_timeout, names, seconds)
-        self._memory = PerModel("--memory-limit", typed.memory_limit, names, _memory_limit)
+        self._memory = PerModel("--memory-limit", typed.memory_limit, names, memory_limit)
         self._nonfinite = PerModel("--nonfinite", typed.nonfinite, names, _nonfinite)
 
     def apply(self, base: ModelConfig) -> ModelConfig:
@@ -156,8 +171,9 @@ class _ModelOptions:
         )
 
 
-def _gateways_text(typed: Typed, gateways: int) -> str:
-    why = "1 up to 4 cores, then one more for every 4" if typed.gateways is None else "as asked"
+def gateways_text(gateways: int, *, asked: bool) -> str:
+    """Return how many gateways there are, and why."""
+    why = "as asked" if asked else "1 up to 4 cores, then one more for every 4"
     return f"gateway: {gateways} process{'' if gateways == 1 else 'es'} ({why})"
 
 
@@ -182,7 +198,12 @@ def _listener(typed: Typed) -> ListenerConfig:
     )
 
 
-def _access_log(text: str) -> str:
+def access_log(text: str) -> str:
+    """Return where the access log goes, a file by its absolute path.
+
+    Raises:
+        ConfigError: The file can't be written.
+    """
     if text in ("-", "off"):
         return text
     path = os.path.abspath(os.path.expanduser(text))
@@ -195,16 +216,6 @@ def _access_log(text: str) -> str:
             "name a file in a directory that exists, - for standard output, or off",
         ) from error
     return path
-
-
-def _memory_limit(option: str, text: str) -> int:
-    value = size(option, text)
-    if value < 64 * 1024 * 1024:
-        raise ConfigError(
-            f"{option} {text} is less than a worker needs to start",
-            "importing torch alone takes about 200 MiB",
-        )
-    return value
 
 
 def _nonfinite(option: str, text: str) -> Literal["count", "error"]:

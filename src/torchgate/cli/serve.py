@@ -23,9 +23,12 @@ torchgate serve a=a.py:net b=package.b:net --replicas a=2 --timeout b=5
 
 torchgate serve net.pt2 --example rows.npz --memory-limit 2GiB
 
+torchgate serve --config torchgate.toml --overlay prod.toml
+
 Options marked [b]per model[/b] take a value for all models, or NAME=VALUE for one, and may be repeated.
 """
 
+_FILE = "Configuration file"
 _MACHINE, _MODEL, _HTTP, _METRICS = "Machine", "Model (per model)", "HTTP", "Logs and metrics"
 
 
@@ -37,6 +40,7 @@ class Format(enum.StrEnum):
 
 
 def serve(
+    context: typer.Context,
     targets: Annotated[
         list[str],
         typer.Argument(
@@ -45,7 +49,25 @@ def serve(
             "NAME=TARGET sets the served name.",
             show_default=False,
         ),
-    ],
+    ] = [],
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Everything from this file instead: models, listeners, routes, pools.",
+            rich_help_panel=_FILE,
+            show_default="torchgate.toml in this folder, when there is no TARGET",
+        ),
+    ] = None,
+    overlay: Annotated[
+        list[str],
+        typer.Option(
+            metavar="FILE",
+            help="Laid over the configuration file, by name of object (repeat for more).",
+            rich_help_panel=_FILE,
+            show_default="none",
+        ),
+    ] = [],
     host: Annotated[
         str,
         typer.Option(
@@ -263,7 +285,19 @@ def serve(
         max_connections=max_connections,
         compress=compress,
     )
+    from torchgate.cli.config import chosen_files
+
+    typed.files = chosen_files(targets, config, overlay)
+    typed.given = given_options(context)
     start(typed, format)
+
+
+def given_options(context: typer.Context) -> frozenset[str]:
+    """Return the names of the parameters that were typed, and not left to their defaults."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return frozenset(
+        name for name, source in sources.items() if source and source.name == "COMMANDLINE"
+    )
 
 
 def start(typed: Typed, format_: Format) -> None:

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from torchgate.errors import ConfigError
+from torchgate.schema import amounts
+from torchgate.schema.amounts import MAX_NUMBER, shortened
 
 T = TypeVar("T")
-
-MAX_NUMBER = 1_000_000_000
-"""Largest number of anything."""
-
-MAX_SECONDS = 366 * 86400
-"""Longest duration; deadlines in nanoseconds have to fit 64 bits."""
-
-MAX_SIZE = 1024 * 1024**4
-"""Largest size, bytes."""
-
-_SHOWN = 40  # characters of what was typed that are shown
-
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
-_UNITS = {
-    "": 1,
-    "b": 1,
-    "k": 1024, "kib": 1024, "kb": 1000,
-    "m": 1024**2, "mib": 1024**2, "mb": 1000**2,
-    "g": 1024**3, "gib": 1024**3, "gb": 1000**3,
-    "t": 1024**4, "tib": 1024**4, "tb": 1000**4,
-}  # fmt: skip
 
 
 def size(option: str, text: str) -> int:
@@ -39,17 +21,8 @@ def size(option: str, text: str) -> int:
     Raises:
         ConfigError: Not a size.
     """
-    match = _SIZE.fullmatch(text)
-    unit = _UNITS.get(match[2].lower()) if match else None
-    if match is None or unit is None:
-        raise ConfigError(
-            f"{option} {shortened(text)!r} is not a size",
-            "write it as 2GiB, 512MB or a number of bytes",
-        )
-    value = float(match[1]) * unit
-    if value > MAX_SIZE:
-        raise ConfigError(f"{option} {shortened(text)}: at most {MAX_SIZE // 1024**4:,} TiB")
-    return int(value)
+    with _of(option):
+        return amounts.size(text)
 
 
 def positive_int(option: str, text: str) -> int:
@@ -90,26 +63,14 @@ thread_count = at_most(1024, "threads beyond the cores only get in each other's 
 batch_rows = at_most(1_000_000, "it bounds the rows of one call; leave it out to have it measured")
 
 
-def shortened(text: str) -> str:
-    """Return what was typed, cut to a length that fits a message."""
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
 def seconds(option: str, text: str) -> float:
     """Return a positive number of seconds from ``30``, ``0.5``, ``500ms``, ``2m``.
 
     Raises:
         ConfigError: Not one.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|)\s*", text)
-    value = float(match[1]) * {"ms": 0.001, "m": 60, "h": 3600}.get(match[2], 1) if match else 0.0
-    if value <= 0:
-        raise ConfigError(
-            f"{option} {shortened(text)!r} is not a duration", "write seconds, or 500ms, 30s, 2m"
-        )
-    if value > MAX_SECONDS:
-        raise ConfigError(f"{option} {shortened(text)}: at most {MAX_SECONDS // 86400} days")
-    return value
+    with _of(option):
+        return amounts.seconds(text)
 
 
 def plain(option: str, text: str) -> str:
@@ -129,12 +90,27 @@ def version(option: str, text: str) -> str:
     Raises:
         ConfigError: It could not stand in a URL's path.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text):
-        raise ConfigError(
-            f"{option} {text[:40]!r} can't be a version, which stands in URLs",
-            "use up to 64 letters, digits, '.', '_' and '-', a letter or digit first, such as 1.4.0",
-        )
-    return text
+    with _of(option):
+        return amounts.version(text)
+
+
+def memory_limit(option: str, text: str) -> int:
+    """Return the memory limit of a worker, bytes.
+
+    Raises:
+        ConfigError: Not a size, or less than a worker needs to start.
+    """
+    with _of(option):
+        return amounts.memory_limit(text)
+
+
+@contextlib.contextmanager
+def _of(option: str) -> Iterator[None]:
+    """Put the option in front of what is wrong."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{option} {error.what}", error.hint) from None
 
 
 class PerModel(Generic[T]):

@@ -13,4 +13,6 @@ Read in this order:
 - `datatypes`: the tensor datatypes of the Open Inference Protocol.
 - `problem`: an error as an HTTP answer.
 - `words`: counts in sentences.
+- `amounts`: sizes, durations and versions as people write them.
+- `document`: the configuration file, and its way to `serve`.
 """

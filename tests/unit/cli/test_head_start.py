@@ -5,6 +5,7 @@ import os
 import typing
 
 import pytest
+import typer
 
 from torchgate.cli import head_start, machine, serve
 from torchgate.cli.app import app
@@ -26,6 +27,8 @@ def test_the_options_without_a_value_are_those_of_serve():
     flags = set()
     hints = typing.get_type_hints(serve.serve, include_extras=True)
     for name, parameter in inspect.signature(serve.serve).parameters.items():
+        if hints[name] is typer.Context:
+            continue
         annotation, info = typing.get_args(hints[name])[:2]
         if annotation is bool:
             flag = name.replace("_", "-")

@@ -1,0 +1,58 @@
+"""What other rooms judge about a configuration: they know best what they can work with. Given by the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from torchgate.schema.document.mistakes import Path
+from torchgate.schema.front import CertificateConfig
+from torchgate.schema.pools import PoolConfig
+from torchgate.schema.routes import HeaderEdit, RouteConfig
+from torchgate.schema.serve import ServeConfig
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something wrong with an object; ``path`` begins below it."""
+
+    path: Path
+    what: str
+    hint: str = ""
+
+
+class Checks(Protocol):
+    """Judges compiled objects."""
+
+    def edit(self, edit: HeaderEdit) -> None:
+        """Judge a header edit.
+
+        Raises:
+            ConfigError: It can't be used.
+        """
+        ...
+
+    def route(self, route: RouteConfig) -> Iterable[Finding]:
+        """Return what is wrong with a route by itself."""
+        ...
+
+    def pool(self, pool: PoolConfig) -> Iterable[Finding]:
+        """Return what is wrong with a pool by itself."""
+        ...
+
+    def ties(self, routes: Sequence[RouteConfig]) -> Iterable[tuple[str, str, str]]:
+        """Return pairs of routes of which none is more specific: name, other name, what they both match."""
+        ...
+
+    def certificate(self, name: str, chain: str, key: str) -> CertificateConfig:
+        """Read and judge a certificate from its two files.
+
+        Raises:
+            ConfigError: It can't be used.
+        """
+        ...
+
+    def service(self, config: ServeConfig) -> Iterable[Finding]:
+        """Return what can't work as a whole, such as more connections than descriptors."""
+        ...

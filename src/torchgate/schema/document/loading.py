@@ -1,0 +1,347 @@
+"""Entry: from configuration files to what one ``torchgate serve`` runs.
+
+The files are read and laid over each other (`sources`), variables filled (`environment`), every table validated by
+itself (`reading`), and made into the service's own structs here and in `fronts`. Whatever is wrong is collected and
+told at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from torchgate.errors import ConfigError
+from torchgate.schema import config, pools
+from torchgate.schema.document.checks import Checks
+from torchgate.schema.document.files import Files
+from torchgate.schema.document.fronts import Fronts, host_name
+from torchgate.schema.document.levels import Levels
+from torchgate.schema.document.mistakes import Path
+from torchgate.schema.document.objects import Address, Host, Model
+from torchgate.schema.document.reading import Reading
+from torchgate.schema.front import CertificateConfig, FrontConfig, HostConfig
+from torchgate.schema.routes import RouteConfig
+from torchgate.schema.serve import ServeConfig
+from torchgate.schema.target import check_name, check_target, parse_target
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """What the files say.
+
+    Attributes:
+        config: The service. Replicas and threads of models are 0, their device is empty, and the number of gateways
+            is 0, where the machine is to decide.
+        metrics_given: Whether the address of the metrics was written.
+    """
+
+    config: ServeConfig
+    metrics_given: bool
+
+
+def load(
+    files: Sequence[str],
+    checks: Checks,
+    environ: Mapping[str, str] | None = None,
+    *,
+    origins: bool = False,
+) -> Loaded:
+    """Read a configuration.
+
+    Args:
+        files: The file, then overlays, each changing what is before it.
+        checks: What other rooms judge.
+        environ: Environment variables; those of the process by default.
+        origins: Whether routes and header edits carry ``FILE:LINE``, which takes a second look at the files.
+
+    Raises:
+        DocumentError: With everything that is wrong.
+    """
+    reading = Reading(files, os.environ if environ is None else environ)
+    return _Loading(reading, checks, origins=origins).loaded()
+
+
+class _Loading:
+    def __init__(self, reading: Reading, checks: Checks, *, origins: bool) -> None:
+        self._reading = reading
+        self._checks = checks
+        self._origins = origins
+        self._files = Files(reading)
+        self._limits: dict[str, config.Limits] = {
+            name: one.made(config.Limits) for name, one in reading.objects("limits").items()
+        }
+
+    def loaded(self) -> Loaded:
+        reading = self._reading
+        service = reading.service
+        certificates = self._certificates()
+        levels = Levels(reading, self._files, self._checks, origins=self._origins)
+        fronts = Fronts(
+            reading, self._files, levels, self._checks, self._limits, origins=self._origins
+        )
+        listeners = self._listeners(fronts)
+        front = self._front(fronts, certificates)
+        made = ServeConfig(
+            models=self._models(),
+            listeners=listeners or (config.ListenerConfig(),),
+            front=front,
+            metrics=config.MetricsConfig(host=service.metrics.host, port=service.metrics.port),
+            gateways=service.gateways or 0,
+            access_log=self._access_log(service.access_log),
+            grace_s=service.grace,
+            work_dir=reading.sources.base.folder,
+            dns=service.dns,
+        )
+        self._check_whole(made)
+        reading.check()
+        return Loaded(config=made, metrics_given="metrics" in service.model_fields_set)
+
+    def _check_whole(self, made: ServeConfig) -> None:
+        reading = self._reading
+        if not reading.names["models"] and not reading.names["routes"]:
+            reading.wrong(
+                (),
+                "nothing to serve: the file has neither models nor routes",
+                'such as [models.net] with target = "model.py:net", or [routes.app] with proxy = "app"',
+            )
+        for finding in self._checks.service(made):
+            reading.wrong(finding.path, finding.what, finding.hint)
+
+    # --- routes and what is around them
+
+    def _front(self, fronts: Fronts, certificates: tuple[CertificateConfig, ...]) -> FrontConfig:
+        routes = fronts.routes()
+        self._ties(routes)
+        unrouted, unrouted_by_host = fronts.unrouted()
+        return FrontConfig(
+            routes=routes,
+            pools=self._pools(),
+            hosts=self._hosts(),
+            certificates=certificates,
+            limits=self._limits,
+            edits=tuple(fronts.merger.edits),
+            pages=tuple(fronts.merger.pages),
+            by_host=tuple(fronts.merger.by_host),
+            unrouted=unrouted,
+            unrouted_by_host=unrouted_by_host,
+        )
+
+    def _ties(self, routes: Sequence[RouteConfig]) -> None:
+        for name, other, what in self._checks.ties(routes):
+            place = self._reading.sources.origin(("routes", other))
+            self._reading.wrong(
+                ("routes", name),
+                f"matches the same requests as the route {other} ({place}): {what}",
+                "make one of them more specific: another host, path, method, header or query",
+            )
+
+    def _hosts(self) -> tuple[HostConfig, ...]:
+        found = []
+        for name, host in self._reading.objects("hosts").items():
+            path: Path = ("hosts", name)
+            found.append(self._host(name.lower(), host, path))
+        return tuple(found)
+
+    def _host(self, name: str, host: Host, path: Path) -> HostConfig:
+        return HostConfig(
+            host=name,
+            client_ca=self._files.text(host.client_ca, (*path, "client_ca")),
+            identity_headers=host.identity_headers,
+            redirect_https=host.redirect_https,
+        )
+
+    def _certificates(self) -> tuple[CertificateConfig, ...]:
+        found = []
+        for name, one in self._reading.objects("certificates").items():
+            path: Path = ("certificates", name)
+            chain = self._files.readable(one.chain, (*path, "chain"))
+            key = self._files.readable(one.key, (*path, "key"))
+            if not os.path.isfile(chain) or not os.path.isfile(key):
+                continue
+            try:
+                found.append(self._checks.certificate(name, chain, key))
+            except ConfigError as error:
+                self._reading.wrong(path, error.what, error.hint)
+        return tuple(found)
+
+    # --- listeners
+
+    def _listeners(self, fronts: Fronts) -> tuple[config.ListenerConfig, ...]:
+        found: list[config.ListenerConfig] = []
+        taken: dict[Address, str] = {}
+        for name, listener in self._reading.objects("listeners").items():
+            path: Path = ("listeners", name)
+            address = listener.address
+            other = taken.setdefault(address, name)
+            if (other != name and address.port != 0) or (
+                other != name and address.host.startswith("unix:")
+            ):
+                self._reading.wrong(
+                    (*path, "address"), f"the listener {other} has this address already"
+                )
+            limits = self._listener_limits(listener, path, fronts)
+            made = listener.made(
+                config.ListenerConfig,
+                name=name,
+                host=address.host,
+                port=address.port,
+                limits=limits,
+                cors=config.CorsConfig(origins=listener.cors),
+            )
+            self._check_listener(made, path, fronts)
+            found.append(made)
+        return tuple(found)
+
+    def _listener_limits(self, listener: Any, path: Path, fronts: Fronts) -> config.Limits:
+        given = listener.limits
+        if isinstance(given, str):
+            fronts.refer(given, self._reading.names["limits"], "limits", (*path, "limits"))
+            return self._limits.get(given, config.Limits())
+        return config.Limits() if given is None else given.made(config.Limits)
+
+    def _check_listener(self, made: config.ListenerConfig, path: Path, fronts: Fronts) -> None:
+        for index, origin in enumerate(made.cors.origins):
+            if origin != "*" and not origin.startswith(("http://", "https://")):
+                self._reading.wrong(
+                    (*path, "cors", index),
+                    f"{origin[:60]!r} is not an origin",
+                    "write it as https://example.org, or * for any",
+                )
+        if made.tls is None:
+            return
+        known = self._reading.names["certificates"]
+        for index, name in enumerate(made.tls.certificates):
+            fronts.refer(name, known, "certificate", (*path, "tls", "certificates", index))
+        if not made.tls.certificates:
+            self._reading.wrong((*path, "tls"), "a listener with TLS needs a certificate")
+
+    # --- pools
+
+    def _pools(self) -> tuple[pools.PoolConfig, ...]:
+        found = []
+        for name, one in self._reading.objects("pools").items():
+            made = self._pool(name, one)
+            for finding in self._checks.pool(made):
+                self._reading.wrong(("pools", name, *finding.path), finding.what, finding.hint)
+            found.append(made)
+        return tuple(found)
+
+    def _pool(self, name: str, given: Any) -> pools.PoolConfig:
+        path: Path = ("pools", name)
+        endpoints = tuple(
+            self._endpoint(one, (*path, "endpoints", index))
+            for index, one in enumerate(given.endpoints)
+        )
+        more: dict[str, Any] = {}
+        if given.tls is not None:
+            more["tls"] = self._upstream_tls(given.tls.made(pools.UpstreamTls), (*path, "tls"))
+        if given.sticky_secret is not None:
+            more["sticky_secret"] = self._files.secret(
+                given.sticky_secret, (*path, "sticky_secret")
+            )
+        if not endpoints:
+            self._reading.wrong((*path, "endpoints"), "a pool needs at least one endpoint")
+        elif all(one.backup for one in endpoints):
+            self._reading.wrong((*path, "endpoints"), "every endpoint is a backup", "of what?")
+        made: pools.PoolConfig = given.made(
+            pools.PoolConfig, name=name, **{**more, "endpoints": endpoints}
+        )
+        return made
+
+    def _endpoint(self, given: Any, path: Path) -> pools.EndpointConfig:
+        address, srv = given.address, given.srv
+        if (address is None) == (srv is None):
+            self._reading.wrong(path, "an endpoint has either an address or srv")
+        elif srv is None:
+            where = (*path, "address") if isinstance(self._reading.given(path), dict) else path
+            self._check_endpoint(address, where)
+        made: pools.EndpointConfig = given.made(
+            pools.EndpointConfig,
+            address=address or srv or "",
+            kind="name" if srv is None else "srv",
+        )
+        return made
+
+    def _check_endpoint(self, address: str, path: Path) -> None:
+        if address.startswith("unix:"):
+            if not address.startswith("unix:/") or len(address) > 100:
+                self._reading.wrong(
+                    path,
+                    f"got {address[:60]!r}, expected unix: and an absolute path of at most 95 characters",
+                )
+            return
+        if "://" in address:
+            scheme, _, rest = address.partition("://")
+            hint = f'write "{rest.rstrip("/")}"' + (
+                " and tls = true in the pool" if scheme == "https" else ""
+            )
+            self._reading.wrong(
+                path, f"got {address[:60]!r}, expected HOST:PORT without a scheme", hint
+            )
+            return
+        host, colon, port = address.rpartition(":")
+        if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) <= 65535:
+            self._reading.wrong(
+                path,
+                f"got {address[:60]!r}, expected HOST:PORT with a port from 1 to 65535, or unix:/path",
+            )
+        elif ":" in host and not host.startswith("["):
+            self._reading.wrong(path, f"got {address[:60]!r}, expected [{host}]:{port}")
+        else:
+            host_name(self._reading, host, path)
+
+    def _upstream_tls(self, tls: pools.UpstreamTls, path: Path) -> pools.UpstreamTls:
+        if bool(tls.certificate) != bool(tls.key):
+            self._reading.wrong(path, "certificate and key go together")
+        return msgspec.structs.replace(
+            tls,
+            ca=self._files.readable(tls.ca, (*path, "ca")),
+            certificate=self._files.readable(tls.certificate, (*path, "certificate")),
+            key=self._files.readable(tls.key, (*path, "key")),
+        )
+
+    # --- models
+
+    def _models(self) -> tuple[config.ModelConfig, ...]:
+        return tuple(
+            self._model(name, model) for name, model in self._reading.objects("models").items()
+        )
+
+    def _model(self, name: str, model: Model) -> config.ModelConfig:
+        path: Path = ("models", name)
+        try:
+            check_name(name)
+            target = parse_target(f"{name}={model.target}")
+            folder = self._reading.sources.owner((*path, "target")).folder
+            check_target(target, folder)
+        except ConfigError as error:
+            self._reading.wrong((*path, "target"), error.what, error.hint)
+        return config.ModelConfig(
+            name=name,
+            target=model.target,
+            version=model.version,
+            example=self._files.readable(model.example, (*path, "example")),
+            weights=self._files.readable(model.weights, (*path, "weights")),
+            replicas=model.replicas or 0,
+            threads=model.threads or 0,
+            device=model.device or "",
+            max_batch=model.max_batch,
+            timeout_s=model.timeout,
+            queue_rows=model.queue_rows,
+            memory_limit_bytes=model.memory_limit,
+            nonfinite=model.nonfinite,  # type: ignore[arg-type]
+            start_timeout_s=model.start_timeout,
+        )
+
+    def _access_log(self, text: str) -> str:
+        if text in ("-", "off"):
+            return text
+        path: Path = ("service", "access_log")
+        found = self._files.absolute(text, path)
+        if not os.path.isdir(os.path.dirname(found)):
+            self._reading.wrong(path, f"{text} can't be written: its folder doesn't exist")
+        elif os.path.isdir(found):
+            self._reading.wrong(path, f"{text} is a folder, expected a file")
+        return found

@@ -1,0 +1,162 @@
+"""Routes, as tables."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from torchgate.schema import routes
+from torchgate.schema.document import values
+from torchgate.schema.document.layers import Level
+from torchgate.schema.document.limits import Limits
+from torchgate.schema.document.tables import Of, OrName, Table, short, table
+from torchgate.schema.routes import FieldMatch, PathMatch
+
+ACTIONS = ("model", "proxy", "static", "redirect", "respond", "builtin")
+"""Keys of which a route has exactly one."""
+
+
+def _path(value: object) -> PathMatch:
+    """Return ``/v1`` (exact), ``/v1/*`` (prefix) or ``{ pattern = "..." }``."""
+    if isinstance(value, str):
+        found = values.full_text(value)
+        if found.endswith("/*"):
+            kept = found[:-2]
+            return PathMatch(kind="prefix", value=kept or "/")
+        return PathMatch(kind="exact", value=found)
+    if isinstance(value, dict) and len(value) == 1 and set(value) <= {"pattern", "prefix", "exact"}:
+        kind, given = next(iter(value.items()))
+        return PathMatch(kind=kind, value=values.full_text(given))
+    raise values.wrong(
+        f'got {values.shown(value)}, expected a path such as "/v1" or "/v1/*", or {{ pattern = "..." }}'
+    )
+
+
+def _field(value: object) -> tuple[str, str]:
+    """Return kind and value of a condition."""
+    if isinstance(value, bool):
+        return ("present" if value else "absent"), ""
+    if isinstance(value, str):
+        return "exact", values.text(value)
+    if isinstance(value, dict) and len(value) == 1 and set(value) <= {"exact", "prefix", "pattern"}:
+        kind, given = next(iter(value.items()))
+        return kind, values.text(given)
+    raise values.wrong(
+        f"got {values.shown(value)}, expected a value, true (present), false (absent), "
+        'or { prefix = "..." } or { pattern = "..." }'
+    )
+
+
+def _conditions(value: object) -> dict[str, tuple[str, str]]:
+    if not isinstance(value, dict):
+        raise values.wrong(f"got {values.shown(value)}, expected a table of names and values")
+    return {name: _field(one) for name, one in value.items()}
+
+
+def field_matches(found: dict[str, tuple[str, str]], *, lower: bool) -> tuple[FieldMatch, ...]:
+    """Return the conditions of a table."""
+    return tuple(
+        FieldMatch(name=name.lower() if lower else name, kind=kind, value=value)  # type: ignore[arg-type]
+        for name, (kind, value) in found.items()
+    )
+
+
+_ALTERNATIVE: dict[str, Any] = {
+    "type": "object",
+    "minProperties": 1,
+    "maxProperties": 1,
+    "additionalProperties": False,
+}
+_PATH = values.one_of(
+    {**values.STRING, "pattern": r"^(/|\$\{)"},
+    {**_ALTERNATIVE, "properties": dict.fromkeys(("pattern", "prefix", "exact"), values.STRING)},
+)
+_FIELDS: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": values.one_of(
+        values.STRING,
+        {"type": "boolean"},
+        {
+            **_ALTERNATIVE,
+            "properties": dict.fromkeys(("exact", "prefix", "pattern"), values.STRING),
+        },
+    ),
+}
+
+Paths = Annotated[
+    tuple[PathMatch, ...],
+    values.Parsed(values.many(_path), values.one_of(_PATH, {"type": "array", "items": _PATH})),
+]
+Conditions = Annotated[dict[str, tuple[str, str]], values.Parsed(_conditions, _FIELDS)]
+
+
+class When(Table):
+    """Further conditions; all must hold. A value; `true`: present; `false`: absent; or `{ prefix | pattern = "" }`."""
+
+    headers: Conditions = Field({}, description="Header fields of the request.")
+    query: Conditions = Field({}, description="Query parameters.")
+
+
+Model = table("ModelAction", routes.ModelAction)
+Proxy = table("ProxyAction", routes.ProxyAction)
+Static = table("StaticAction", routes.StaticAction)
+Redirect = table("RedirectAction", routes.RedirectAction)
+Respond = table("RespondAction", routes.RespondAction, types={"status": values.count(200, 599)})
+Rewrite = table("Rewrite", routes.Rewrite)
+
+
+def _true(value: object) -> bool:
+    if value is not True:
+        raise values.wrong(
+            f"got {values.shown(value)}, expected true", "leave the key out otherwise"
+        )
+    return True
+
+
+class Route(Level):
+    """What answers certain requests. Exactly one of `model`, `proxy`, `static`, `redirect`, `respond`, `builtin`."""
+
+    listeners: values.Texts = Field(
+        (), description="Names of the listeners it is on; all when not given."
+    )
+    host: values.Texts = Field(
+        (), description="Host names, exact or `*.example.com`; any when not given."
+    )
+    path: Paths = Field(
+        (),
+        description='`"/v1"` is exactly this path, `"/v1/*"` it and everything beneath it, `{ pattern = "..." }` '
+        "an RE2 expression for the whole path; any when not given.",
+    )
+    method: values.Texts = Field(
+        (), description="Methods; `GET` includes `HEAD`; any when not given."
+    )
+    when: When | None = Field(None, description="Further conditions.")
+    limits: Annotated[Any, Of(Limits), OrName()] | None = Field(
+        None, description="Name in `[limits]`, or a table like one; the listener's when not given."
+    )
+    rewrite: Annotated[Any, Of(Rewrite)] | None = Field(
+        None, description="Change of the path on its way to the action."
+    )
+    model: Annotated[Any, Of(Model), short("model")] | None = Field(
+        None, description="Predict with this model."
+    )
+    proxy: Annotated[Any, Of(Proxy), short("pool")] | None = Field(
+        None, description="Forward to this pool."
+    )
+    static: Annotated[Any, Of(Static), short("root")] | None = Field(
+        None, description="Answer with files of this folder."
+    )
+    redirect: Annotated[Any, Of(Redirect), short("to")] | None = Field(
+        None, description="Send the client to this URL."
+    )
+    respond: Annotated[Any, Of(Respond), short("body")] | None = Field(
+        None, description="Answer with this text."
+    )
+    builtin: Annotated[bool, values.Parsed(_true, {"const": True})] | None = Field(
+        None, description="Leave it to the built-in paths: models, health, documentation."
+    )
+
+    def action(self) -> tuple[str, ...]:
+        """Return the keys of the actions that are written."""
+        return tuple(key for key in ACTIONS if key in self.model_fields_set)

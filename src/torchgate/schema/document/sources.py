@@ -1,0 +1,245 @@
+"""The files of a configuration: read, parsed, laid over each other; who set a value, and where.
+
+An overlay changes what the files before it say: tables merge key by key, everything else (lists too) takes the place
+of what was there. Written beside an object's keys, ``remove = true`` takes the whole object out, and
+``remove = ["key", ...]`` these keys, before the overlay's own are added.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import rtoml
+
+from torchgate.errors import ConfigError
+from torchgate.schema.document.mistakes import (
+    DocumentError,
+    Mistake,
+    Path,
+    dotted,
+    suggestion,
+)
+from torchgate.schema.document.positions import Positions
+from torchgate.schema.target import check_readable
+
+MAX_FILE = 64 * 1024 * 1024
+"""Largest configuration file, bytes: ten times that of 40,000 routes and 1,000 pools."""
+
+OBJECTS = ("listeners", "certificates", "hosts", "routes", "pools", "models", "limits", "policies")
+"""Tables whose entries are objects with stable names."""
+
+EXCLUSIVE = frozenset({"model", "proxy", "static", "redirect", "respond", "builtin"})
+"""Keys of a route of which an overlay's takes the place of the others."""
+
+Tree = dict[str, Any]
+
+_PLACE = re.compile(r"\s*at line (\d+) column (\d+)\s*$")
+
+
+class Source:
+    """One file.
+
+    Attributes:
+        file: Its name, as the user wrote it.
+        folder: Absolute directory that its relative paths start from.
+        text: What it holds.
+        tree: The same, parsed.
+    """
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file = file
+        self.folder = os.path.dirname(os.path.abspath(file))
+        self.text = text
+        self.tree = _parsed(file, text)
+
+    @functools.cached_property
+    def positions(self) -> Positions:
+        """Where its keys stand."""
+        return Positions(self.text)
+
+    def holds(self, path: Path) -> int:
+        """Return how much of a path this file has, in parts."""
+        value: Any = self.tree
+        for depth, part in enumerate(path):
+            try:
+                value = value[part]
+            except (KeyError, IndexError, TypeError):
+                return depth
+            if isinstance(value, str):
+                return depth + 1
+        return len(path)
+
+
+class Sources:
+    """All files of a configuration.
+
+    Args:
+        files: The configuration file, then overlays.
+
+    Attributes:
+        tree: What they say together.
+
+    Raises:
+        DocumentError: A file can't be read or parsed, or an overlay removes what isn't there.
+    """
+
+    def __init__(self, files: Sequence[str]) -> None:
+        read: list[Source] = []
+        mistakes: list[Mistake] = []
+        for file in files:
+            try:
+                read.append(Source(file, _text(file)))
+            except DocumentError as error:
+                mistakes += error.mistakes
+        if mistakes:
+            raise DocumentError(mistakes)
+        self._files = read
+        self.tree: Tree = read[0].tree
+        for overlay in read[1:]:
+            self.tree = _merged(self.tree, overlay, mistakes)
+        if mistakes:
+            raise DocumentError(mistakes)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of the files."""
+        return tuple(source.file for source in self._files)
+
+    @property
+    def base(self) -> Source:
+        """The configuration file itself."""
+        return self._files[0]
+
+    @property
+    def has_variables(self) -> bool:
+        """Whether any of the files may name a variable."""
+        return any("${" in source.text for source in self._files)
+
+    def owner(self, path: Path) -> Source:
+        """Return the file that set a value, or the one that holds most of the way to it."""
+        if len(self._files) == 1:
+            return self._files[0]
+        return max(reversed(self._files), key=lambda source: source.holds(path))
+
+    def origin(self, path: Path) -> str:
+        """Return ``FILE:LINE`` of a value."""
+        source = self.owner(path)
+        return f"{source.file}:{source.positions.find(path)[0]}"
+
+    def mistake(self, path: Path, what: str, hint: str = "") -> Mistake:
+        """Return a mistake with its place."""
+        source = self.owner(path)
+        line, column = source.positions.find(path)
+        return Mistake(
+            path=dotted(path), what=what, hint=hint, file=source.file, line=line, column=column
+        )
+
+
+def _text(file: str) -> str:
+    try:
+        check_readable(_as_path(file), file)
+        with open(file, "rb") as opened:
+            raw = opened.read(MAX_FILE + 1)
+    except ConfigError as error:
+        what = error.what.removeprefix(file).removeprefix(":").strip() or error.what
+        raise DocumentError([Mistake(path="", what=what, hint=error.hint, file=file)]) from None
+    except (OSError, ValueError) as error:
+        what = f"can't be read: {getattr(error, 'strerror', None) or error}"
+        raise DocumentError([Mistake(path="", what=what, file=file)]) from None
+    if len(raw) > MAX_FILE:
+        what = f"is larger than {MAX_FILE // 1024**2} MiB"
+        raise DocumentError([Mistake(path="", what=what, file=file)])
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = raw[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        what = f"is not UTF-8: byte 0x{raw[error.start]:02x}"
+        mistake = Mistake(path="", what=what, file=file, line=line, column=column)
+        raise DocumentError([mistake]) from None
+
+
+def _as_path(file: str) -> Any:
+    import pathlib
+
+    return pathlib.Path(file)
+
+
+def _parsed(file: str, text: str) -> Tree:
+    try:
+        return rtoml.loads(text)
+    except rtoml.TomlParsingError as error:
+        said = str(error)
+        place = _PLACE.search(said)
+        line, column = (int(place[1]), int(place[2])) if place else (1, 1)
+        what = f"no valid TOML: {_PLACE.sub('', said)}"
+        shown = text.split("\n")[line - 1].strip() if line <= text.count("\n") + 1 else ""
+        hint = f"the line is: {shown[:100]}" if shown else ""
+        mistake = Mistake(path="", what=what, hint=hint, file=file, line=line, column=column)
+        raise DocumentError([mistake]) from None
+
+
+def _merged(tree: Tree, overlay: Source, mistakes: list[Mistake]) -> Tree:
+    result = dict(tree)
+    for section, new in overlay.tree.items():
+        old = result.get(section)
+        if section in OBJECTS and isinstance(new, dict) and isinstance(old, dict):
+            result[section] = _objects(section, old, new, overlay, mistakes)
+        elif isinstance(new, dict) and isinstance(old, dict):
+            result[section] = _deep(old, new)
+        else:
+            result[section] = new
+    return result
+
+
+def _objects(section: str, old: Tree, new: Tree, overlay: Source, mistakes: list[Mistake]) -> Tree:
+    result = dict(old)
+    for name, change in new.items():
+        present = result.get(name)
+        if not isinstance(change, dict) or not isinstance(present, dict):
+            if isinstance(change, dict) and "remove" in change:
+                path = (section, name, "remove")
+                mistakes.append(_no_such(path, overlay, f"no {name!r} to remove", old, section))
+            result[name] = change
+            continue
+        drop = change.get("remove")
+        if drop is True:
+            del result[name]
+            continue
+        kept = {key: value for key, value in present.items() if key not in (drop or ())}
+        for key in drop or ():
+            if key not in present:
+                path = (section, name, "remove")
+                mistakes.append(_no_such(path, overlay, f"no {key!r} to remove", present, "keys"))
+        if section == "routes" and EXCLUSIVE & change.keys():
+            kept = {
+                key: value for key, value in kept.items() if key not in EXCLUSIVE - change.keys()
+            }
+        result[name] = _deep(kept, {k: v for k, v in change.items() if k != "remove"})
+    return result
+
+
+def _no_such(path: Path, overlay: Source, what: str, known: Tree, kind: str) -> Mistake:
+    line, column = overlay.positions.find(path)
+    name = what.split("'")[1] if "'" in what else ""
+    return Mistake(
+        path=dotted(path),
+        what=what,
+        hint=suggestion(name, known, kind),
+        file=overlay.file,
+        line=line,
+        column=column,
+    )
+
+
+def _deep(old: Tree, new: Tree) -> Tree:
+    result = dict(old)
+    for key, value in new.items():
+        before = result.get(key)
+        both = isinstance(value, dict) and isinstance(before, dict)
+        result[key] = _deep(before, value) if both else value  # type: ignore[arg-type]
+    return result

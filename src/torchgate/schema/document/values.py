@@ -1,0 +1,297 @@
+"""The kinds of values in a configuration file, each with its parser, its message and its JSON Schema.
+
+A parser takes what TOML gave (or a text filled from a variable, which may then stand for a number or a flag) and
+returns what the service uses. Wrong values say what was got and what was expected.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from torchgate.errors import ConfigError
+from torchgate.schema import amounts
+from torchgate.schema.document.environment import Filled
+from torchgate.schema.document.mistakes import suggestion
+
+JsonSchema = dict[str, Any]
+
+VARIABLE: JsonSchema = {"type": "string", "pattern": r"^\$\{"}
+"""In place of any value that isn't text: a variable of that type."""
+
+_KINDS = {
+    bool: "a flag",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    list: "a list",
+    dict: "a table",
+}
+
+
+class Parsed:
+    """Annotation: the value goes through a function of ours.
+
+    Args:
+        parse: Takes what was written, returns the value, or raises by `wrong`.
+        schema: JSON Schema of what may be written.
+    """
+
+    def __init__(self, parse: Callable[[Any], Any], schema: JsonSchema) -> None:
+        self._parse = parse
+        self._schema = schema
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the validator."""
+        return core_schema.no_info_plain_validator_function(self._parse)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchema:
+        """Return the JSON Schema."""
+        return dict(self._schema)
+
+
+def wrong(what: str, hint: str = "") -> PydanticCustomError:
+    """Return the error for a value; ``what`` says what was got and what was expected."""
+    return PydanticCustomError("mistake", "{what}", {"what": what, "hint": hint})
+
+
+def shown(value: object) -> str:
+    """Return a value as messages show it; what came from a variable is named beside it."""
+    if isinstance(value, Filled):
+        names = ", ".join(f"${{{name}}}" for name in value.variables)
+        return f"{amounts.shortened(str(value))!r} (from {names})"
+    if isinstance(value, str):
+        return repr(amounts.shortened(value))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return amounts.shortened(str(value))
+    return _KINDS.get(type(value), f"a {type(value).__name__}")
+
+
+def text(value: object) -> str:
+    """Return a text."""
+    if not isinstance(value, str):
+        raise wrong(f"got {shown(value)}, expected text", "put it in quotes")
+    if "\0" in value:
+        raise wrong("the text holds a NUL character")
+    return value if type(value) is str else str(value)
+
+
+def full_text(value: object) -> str:
+    """Return a text that isn't empty."""
+    found = text(value)
+    if not found:
+        raise wrong("is empty")
+    return found
+
+
+def flag(value: object) -> bool:
+    """Return a flag."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Filled) and value.whole:
+        known = {"true": True, "yes": True, "on": True, "1": True}
+        known |= {"false": False, "no": False, "off": False, "0": False}
+        if value.lower() in known:
+            return known[value.lower()]
+    raise wrong(f"got {shown(value)}, expected true or false")
+
+
+def whole(low: int, high: int = amounts.MAX_NUMBER) -> Callable[[object], int]:
+    """Return a parser for whole numbers from ``low`` to ``high``."""
+
+    def parse(value: object) -> int:
+        number: object = value
+        if isinstance(value, Filled) and value.whole and len(value) < 20:
+            digits = value.removeprefix("-")
+            if digits.isascii() and digits.isdigit():
+                number = int(value)
+        if type(number) is not int:
+            raise wrong(f"got {shown(value)}, expected a whole number from {low:,} to {high:,}")
+        if not low <= number <= high:
+            raise wrong(f"{shown(value)} is out of range", f"from {low:,} to {high:,}")
+        return number
+
+    return parse
+
+
+def number(low: float, high: float) -> Callable[[object], float]:
+    """Return a parser for numbers from ``low`` to ``high``."""
+
+    def parse(value: object) -> float:
+        found: float | None = None
+        if type(value) in (int, float):
+            found = float(value)  # type: ignore[arg-type]
+        elif isinstance(value, Filled) and value.whole:
+            try:
+                found = float(value)
+            except ValueError:
+                found = None
+        if found is None:
+            raise wrong(f"got {shown(value)}, expected a number from {low:g} to {high:g}")
+        if not low <= found <= high:  # also when it is no number at all
+            raise wrong(f"{shown(value)} is out of range", f"from {low:g} to {high:g}")
+        return found
+
+    return parse
+
+
+def duration(*, zero: bool) -> Callable[[object], float]:
+    """Return a parser for durations in seconds, ``5s``, ``250ms`` or a number of seconds."""
+
+    def parse(value: object) -> float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not isinstance(value, str) and not is_number:
+            raise wrong(f"got {shown(value)}, expected a duration such as 5s or 250ms")
+        return float(_amount(value, lambda given: amounts.seconds(given, zero=zero)))
+
+    return parse
+
+
+def size(*, zero: bool) -> Callable[[object], int]:
+    """Return a parser for sizes in bytes, ``64MiB`` or a number of bytes."""
+
+    def parse(value: object) -> int:
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        if not isinstance(value, str) and not is_number:
+            raise wrong(f"got {shown(value)}, expected a size such as 64MiB")
+        found = int(_amount(value, amounts.size))
+        if not found and not zero:
+            raise wrong("got 0, expected a size of at least one byte")
+        return found
+
+    return parse
+
+
+def of_amounts(parse: Callable[[str], Any]) -> Callable[[object], Any]:
+    """Return a parser from one of `torchgate.schema.amounts`."""
+    return lambda value: _amount(value, parse)
+
+
+def _amount(value: object, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(
+            value
+            if isinstance(value, str)
+            else f"{value:f}"
+            if isinstance(value, float)
+            else str(value)
+        )
+    except ConfigError as error:
+        names = value.variables if isinstance(value, Filled) else ()
+        source = f" (from ${{{names[0]}}})" if names else ""
+        raise wrong(error.what + source, error.hint) from None
+
+
+def choice(known: Iterable[str]) -> Callable[[object], str]:
+    """Return a parser for one of several words."""
+    words = tuple(known)
+
+    def parse(value: object) -> str:
+        if isinstance(value, str) and value in words:
+            return str(value)
+        hint = suggestion(value, words) if isinstance(value, str) else ""
+        if hint and not hint.startswith("did"):
+            hint = ""
+        raise wrong(f"got {shown(value)}, expected one of {', '.join(words)}", hint)
+
+    return parse
+
+
+def many(parse: Callable[[Any], Any]) -> Callable[[object], tuple[Any, ...]]:
+    """Return a parser for a list, or one value in its place; from a variable, values between commas."""
+
+    def parse_all(value: object) -> tuple[Any, ...]:
+        if isinstance(value, Filled) and value.whole:
+            return tuple(parse(_part(value, one)) for one in value.split(",") if one.strip())
+        if isinstance(value, list):
+            return tuple(parse(one) for one in value)
+        return (parse(value),)
+
+    return parse_all
+
+
+def _part(value: Filled, one: str) -> Filled:
+    part = Filled(one.strip())
+    part.variables, part.whole = value.variables, True
+    return part
+
+
+def network(value: object) -> str:
+    """Return a network, ``10.0.0.0/8``, or one address."""
+    found = text(value)
+    try:
+        return str(ipaddress.ip_network(found))
+    except ValueError as error:
+        raise wrong(f"got {shown(value)}, expected a network such as 10.0.0.0/8: {error}") from None
+
+
+def one_of(*schemas: JsonSchema) -> JsonSchema:
+    """Return the JSON Schema of alternatives."""
+    return {"anyOf": list(schemas)}
+
+
+STRING: JsonSchema = {"type": "string"}
+
+Text = Annotated[str, Parsed(text, STRING)]
+FullText = Annotated[str, Parsed(full_text, {**STRING, "minLength": 1})]
+Flag = Annotated[bool, Parsed(flag, one_of({"type": "boolean"}, VARIABLE))]
+Texts = Annotated[
+    tuple[str, ...], Parsed(many(full_text), one_of(STRING, {"type": "array", "items": STRING}))
+]
+Networks = Annotated[
+    tuple[str, ...], Parsed(many(network), one_of(STRING, {"type": "array", "items": STRING}))
+]
+Port = Annotated[
+    int,
+    Parsed(whole(0, 65535), one_of({"type": "integer", "minimum": 0, "maximum": 65535}, VARIABLE)),
+]
+Share = Annotated[
+    float,
+    Parsed(number(0, 1), one_of({"type": "number", "minimum": 0, "maximum": 1}, VARIABLE)),
+]
+
+
+def numbers(low: int, high: int) -> Parsed:
+    """Return the kind of a list of whole numbers."""
+    item: JsonSchema = {"type": "integer", "minimum": low, "maximum": high}
+    schema = one_of(item, {"type": "array", "items": item}, VARIABLE)
+    return Parsed(many(whole(low, high)), schema)
+
+
+def count(low: int, high: int = amounts.MAX_NUMBER) -> Parsed:
+    """Return the kind of a whole number within bounds."""
+    schema = one_of({"type": "integer", "minimum": low, "maximum": high}, VARIABLE)
+    return Parsed(whole(low, high), schema)
+
+
+def real(low: float, high: float) -> Parsed:
+    """Return the kind of a number within bounds."""
+    schema = one_of({"type": "number", "minimum": low, "maximum": high}, VARIABLE)
+    return Parsed(number(low, high), schema)
+
+
+def seconds(*, zero: bool = False) -> Parsed:
+    """Return the kind of a duration."""
+    schema = one_of({"type": "number", "minimum": 0}, {**STRING, "examples": ["5s", "250ms"]})
+    return Parsed(duration(zero=zero), schema)
+
+
+def byte_count(*, zero: bool = False) -> Parsed:
+    """Return the kind of a size."""
+    schema = one_of({"type": "integer", "minimum": 0}, {**STRING, "examples": ["64MiB", "1GB"]})
+    return Parsed(size(zero=zero), schema)
+
+
+def word(*known: str) -> Parsed:
+    """Return the kind of one of several words."""
+    return Parsed(choice(known), one_of({"enum": list(known)}, VARIABLE))
