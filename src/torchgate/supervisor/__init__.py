@@ -12,7 +12,12 @@ Reading order:
 - `child`: one slot, its states, the system calls
 - `launch`: a process with its control link, also ahead of its slot
 - `environment`, `sockets`, `limits`, `host`, `strays`: what children inherit, what the machine allows, leftovers
+- `certificates`: everything that can be wrong with a certificate, before a client finds out
 - `restart`, `health`, `deaths`: decisions without I/O
+- `membership`: who is in each pool, told to all gateways
+- `names`: what a name is worth that is looked up again and again
+- `resolve`: names to addresses
+- `guard`: which addresses endpoints may have
 - `report`, `exposition`, `statistics`, `metrics_http`: one truth from all processes' counters
 - `events`: what a console is told
 """

@@ -53,6 +53,9 @@ async def _serve(
     report = Report(tree, clock)
     service = Service(config, tree, console, clock, report.text, on_ready)
     report.add_block(service.counters)
+    if config.front.certificates:
+        report.add_certificates(config.front.certificates)
+        _warn_of_certificates(config, console)
     metrics = MetricsServer(
         report.metrics, lambda: service.phase in (Phase.STARTING, Phase.SERVING)
     )
@@ -62,3 +65,10 @@ async def _serve(
     finally:
         for server in servers:
             server.close()
+
+
+def _warn_of_certificates(config: ServeConfig, console: events.Console) -> None:
+    from torchgate.supervisor import certificates  # with its library, only where there are any
+
+    for text in certificates.warnings(config.front):
+        console.show(events.Notice(level="warning", source="certificates", text=text))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 
 from torchgate.clock import Clock
 from torchgate.observe.counters import GAUGE, CounterBlock
 from torchgate.observe.sample import Sample
+from torchgate.schema.front import CertificateConfig
 from torchgate.supervisor.child import ChildState
 from torchgate.supervisor.exposition import Sums, add_up, process_samples, prometheus_text
 from torchgate.supervisor.statistics import statistics_json
@@ -26,10 +28,15 @@ class Report:
         self._tree = tree
         self._clock = clock
         self._blocks: list[CounterBlock] = []
+        self._certificates: tuple[CertificateConfig, ...] = ()
 
     def add_block(self, block: CounterBlock) -> None:
         """Count what the supervisor itself has counted."""
         self._blocks.append(block)
+
+    def add_certificates(self, certificates: tuple[CertificateConfig, ...]) -> None:
+        """Tell how long these are good for."""
+        self._certificates = certificates
 
     def text(self, kind: str, model: str) -> str | None:
         """Answer a gateway's `TextRequest`; None for an unknown kind or model."""
@@ -67,3 +74,7 @@ class Report:
             labels = (config.name,)
             yield Sample(GAUGE, "torchgate_model_ready", labels, (float(ready),))
             yield Sample(GAUGE, "torchgate_model_replicas", labels, (float(config.replicas),))
+        now_s = time.time()  # noqa: TID251 - certificates end by the calendar
+        for one in self._certificates:
+            left_s = one.not_after_unix_s - now_s
+            yield Sample(GAUGE, "torchgate_certificate_expiry_seconds", (one.name,), (left_s,))
