@@ -3,12 +3,14 @@
 - ``docs/reference/limits.md`` from `torchgate.schema.config.Limits` and its docstring.
 - ``docs/reference/metrics.md`` from `torchgate.observe.metrics.METRICS`.
 - ``docs/reference/cli.md`` from the commands and options themselves.
+- ``docs/reference/configuration.md`` and the shipped JSON Schema from the tables of the configuration file.
 """
 
 from __future__ import annotations
 
 import enum
 import inspect
+import json
 import re
 import sys
 import typing
@@ -19,10 +21,11 @@ from typing import Any
 import msgspec
 import typer
 
-from torchgate.cli import demo, serve, version
+from torchgate.cli import demo, schema, serve, validate, version
 from torchgate.observe.counters import COUNTER, GAUGE
 from torchgate.observe.metrics import METRICS
 from torchgate.schema.config import Limits
+from torchgate.schema.document.published import SHIPPED, document_schema, schema_text
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 MADE = "Made by `scripts/generate_reference.py`; don't edit by hand.\n"
@@ -149,20 +152,133 @@ def _command(command: Callable[..., None]) -> str:
 
 def cli() -> str:
     """Return the page of the command line."""
-    commands: tuple[Callable[..., None], ...] = (serve.serve, demo.demo, version.version)
+    commands: tuple[Callable[..., None], ...] = (
+        serve.serve,
+        validate.validate,
+        schema.schema,
+        demo.demo,
+        version.version,
+    )
     return "".join(["# Command line\n\n", MADE, CLI_HEAD, *map(_command, commands)])
+
+
+CONFIGURATION_HEAD = """
+The format of `torchgate.toml`. How to work with it: [configure](../how-to/configure.md). `torchgate schema` prints
+the same as JSON Schema; editors take it from the first line of the file, `#:schema URL`. Tables in which objects have
+names of their own are written `[routes.NAME]`; names have up to 128 letters, digits, `.`, `_` and `-`, a letter or
+digit first. An unknown key is a mistake.
+
+**Durations** are `"5s"`, `"250ms"`, `"2m"`, `"1h"`, or a number of seconds; **sizes** `"64MiB"`, `"1GB"`, or a number
+of bytes. Where a list is expected, one value may stand by itself. **Paths of files** start from the folder of the
+file that names them.
+
+**Variables**: `${NAME}` and `${NAME:-default}` in any value; `$${` stands for `${` itself. The default is taken when
+the variable is not set or empty. A value that is one variable and nothing else takes the type of its key: `port =
+"${PORT}"` may be a number, a flag or a list (values between commas). Names of tables and keys are never filled, and
+what a variable holds never becomes a key or a table.
+
+**Secrets**: where the type says secret, `{ file = "/run/secrets/x" }` takes the text from a file, without the newline
+at its end. Values from such files and from variables are not shown in messages, logs and `torchgate explain`.
+
+**Overlays** (`--overlay prod.toml`): tables merge key by key, by the names of objects; everything else, lists too,
+takes the place of what was there. `remove = true` in an object takes it out, `remove = ["key", ...]` these keys of
+it; another action of a route takes the place of the one it had.
+
+**Header edits** merge downwards: listener, host, route; of each its policies first. Per field name: `set` makes it
+exactly this line, in place of a `set` above, and lines that levels above `add` stay; `add` is one more line;
+`replace` is exactly this line and `remove` none, whatever the levels above say. Values may hold the placeholders in
+[routing](routing.md).
+"""
+
+LAYER_KEYS = ("policies", "headers", "pages", "log")
+"""Keys that several tables share; listed last."""
+
+
+def _schema_kind(node: dict[str, Any]) -> str:
+    """Return what a JSON Schema node takes, in words."""
+    if "$ref" in node:
+        name = node["$ref"].rpartition("/")[2]
+        return f"[table](#{name.lower()})"
+    if "anyOf" in node:
+        kinds = [_schema_kind(one) for one in node["anyOf"] if one.get("pattern") != r"^\$\{"]
+        return " or ".join(dict.fromkeys(kinds))
+    if "enum" in node:
+        return ", ".join(f"`{json.dumps(one)}`" for one in node["enum"])
+    if "const" in node:
+        return f"`{json.dumps(node['const'])}`"
+    kind = node.get("type", "any")
+    if kind == "array":
+        return f"list of {_schema_kind(node['items'])}"
+    if kind == "object":
+        if "file" in node.get("properties", {}):
+            return "secret"
+        more = node.get("additionalProperties")
+        return f"names to {_schema_kind(more)}" if isinstance(more, dict) else "table"
+    if kind in ("integer", "number") and "maximum" in node:
+        return f"{node['minimum']:,} to {node['maximum']:,}"
+    if "examples" in node:
+        return f'"{node["examples"][0]}"'
+    return {"string": "text", "integer": "whole number", "boolean": "flag"}.get(kind, kind)
+
+
+def _schema_rows(node: dict[str, Any]) -> Iterator[str]:
+    required = set(node.get("required", ()))
+    last = [key for key in LAYER_KEYS if len(node["properties"]) > len(LAYER_KEYS)]
+    for key in [*(key for key in node["properties"] if key not in last), *last]:
+        value = node["properties"].get(key)
+        if value is None:
+            continue
+        default = "**required**" if key in required else ""
+        if value.get("default") not in (None, "", [], {}):
+            shown = json.dumps(value["default"], ensure_ascii=False)
+            default = f"`{shown}`" if len(shown) < 60 else "see there"
+        kind = _schema_kind(value).replace("|", "\\|")
+        text = value.get("description", "").replace("|", "\\|")
+        yield f"| `{key}` | {kind} | {default} | {text} |"
+
+
+def configuration() -> str:
+    """Return the page of the configuration file."""
+    made = document_schema()
+    parts = ["# Configuration file\n\n", MADE, CONFIGURATION_HEAD]
+    table = "\n| key | value | default | meaning |\n|---|---|---|---|\n"
+    done: set[str] = set()
+    for section, node in made["properties"].items():
+        name = _reference(node)
+        title = f"[{section}]" if section == "service" else f"[{section}.NAME]"
+        parts.append(f'\n## `{title}`\n\n<a id="{name.lower()}"></a>\n{node["description"]}\n')
+        parts += [table, "\n".join(_schema_rows(made["$defs"][name])), "\n"]
+        done.add(name)
+    for name, node in made["$defs"].items():
+        if name not in done and name != "Layer":
+            about = node.get("description", "").partition("\n\n")[0].replace("``", "`")
+            parts.append(f"\n## {name}\n\n{about}\n")
+            parts += [table, "\n".join(_schema_rows(node)), "\n"]
+    return "".join(parts)
+
+
+def _reference(node: Any) -> str:
+    """Return the name of the first table that a node refers to."""
+    found = re.search(r'"#/\$defs/(\w+)"', json.dumps(node))
+    return found[1] if found else ""
 
 
 def main() -> None:
     """Write the pages, or fail when one is not current."""
-    for name, make in (("limits", limits), ("metrics", metrics), ("cli", cli)):
-        page = REFERENCE / f"{name}.md"
+    made: dict[Path, Callable[[], str]] = {
+        REFERENCE / "limits.md": limits,
+        REFERENCE / "metrics.md": metrics,
+        REFERENCE / "cli.md": cli,
+        REFERENCE / "configuration.md": configuration,
+        SHIPPED: schema_text,
+    }
+    for page, make in made.items():
         text = make()
         if "--check" not in sys.argv[1:]:
             page.write_text(text)
         elif not page.exists() or page.read_text() != text:
             raise SystemExit(
-                f"docs/reference/{name}.md is not current; run: python scripts/generate_reference.py"
+                f"{page.name} is not current; run: python scripts/generate_reference.py"
             )
 
 
