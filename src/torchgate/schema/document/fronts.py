@@ -32,8 +32,11 @@ from torchgate.schema.routes import (
 
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOST = re.compile(rf"(?:\*\.)?{_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:.]+\]")
+_PLAIN_HOST = re.compile(r"(?:[a-z0-9]{1,63}\.)*[a-z0-9]{1,63}")
 _METHOD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Z-]+")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+_PLAIN_PATH = re.compile(r"(?:/[A-Za-z0-9_~!$&'()+,;=:@-][A-Za-z0-9._~!$&'()+,;=:@-]*)+/?|/")
+_UNCHANGED = Inherited()
 _EXPECTED = "expected a name such as api.example.com or *.example.com, without port"
 
 _STRUCTS: dict[str, type[msgspec.Struct]] = {
@@ -48,7 +51,7 @@ _STRUCTS: dict[str, type[msgspec.Struct]] = {
 def host_name(reading: Reading, host: str, path: Path) -> str:
     """Return a host in lower case; what can't be one is noted."""
     found = host.lower()
-    if _HOST.fullmatch(found) is None or len(found) > 255:
+    if len(found) > 255 or (_PLAIN_HOST.fullmatch(found) is None and _HOST.fullmatch(found) is None):
         hint = ""
         if not found.isascii():
             hint = "write the form that begins with xn--"
@@ -134,9 +137,12 @@ class Fronts:
             made = self._route(name, route)
             if made is None:
                 continue
-            for finding in self._checks.route(made):
+            findings = tuple(self._checks.route(made))
+            for finding in findings:
                 self._reading.wrong(("routes", name, *finding.path), finding.what, finding.hint)
-            found += self._entries(made, route)
+            entries = self._entries(made, route)
+            if not findings:  # what is wrong by itself can't be compared with others
+                found += entries
         return tuple(found)
 
     def _route(self, name: str, route: Route) -> RouteConfig | None:
@@ -154,17 +160,15 @@ class Fronts:
             limits=self._limit(route, path),
         )
 
-    def _entries(self, made: RouteConfig, route: Route) -> Iterable[RouteConfig]:
-        """Yield the route once for each group of listeners and hosts that add the same to it."""
+    def _entries(self, made: RouteConfig, route: Route) -> list[RouteConfig]:
+        """Return the route once for each group of listeners and hosts that add the same to it."""
         own = self._levels.said(route, ("routes", made.name))
         if own is NOTHING and not self._hosts and len(self._listeners) == 1:
             listener = next(iter(self._listeners))
             one = self._inherited(listener, "", NOTHING)
-            if one.edits < 0 and one.pages < 0 and one.log == 1.0:
-                yield made
-            else:
-                yield msgspec.structs.replace(made, edits=one.edits, pages=one.pages, log=one.log)
-            return
+            if one == _UNCHANGED:
+                return [made]
+            return [msgspec.structs.replace(made, edits=one.edits, pages=one.pages, log=one.log)]
         groups: dict[tuple[Inherited, int], dict[str, list[str]]] = {}
         for listener in made.listeners or tuple(self._listeners):
             for host in made.match.hosts or ("",):
@@ -173,8 +177,11 @@ class Fronts:
                     self._variants(listener, host, own),
                 )
                 groups.setdefault(key, {}).setdefault(listener, []).append(host)
-        for (inherited, by_host), where in groups.items():
-            yield from self._grouped(made, inherited, by_host, where)
+        return [
+            entry
+            for (inherited, by_host), where in groups.items()
+            for entry in self._grouped(made, inherited, by_host, where)
+        ]
 
     def _grouped(
         self, made: RouteConfig, inherited: Inherited, by_host: int, where: dict[str, list[str]]
@@ -229,8 +236,10 @@ class Fronts:
 
     def _match(self, route: Route, path: Path) -> Match:
         hosts = tuple(
-            host_name(self._reading, host, (*path, "host", index))
-            for index, host in enumerate(route.host)
+            [
+                host_name(self._reading, host, (*path, "host", index))
+                for index, host in enumerate(route.host)
+            ]
         )
         for index, method in enumerate(route.method):
             if _METHOD.fullmatch(method) is None:
@@ -238,7 +247,7 @@ class Fronts:
                 hint = f"did you mean {upper}?" if upper in _METHODS else "such as GET or POST"
                 self._reading.wrong((*path, "method", index), f"{method[:40]!r} is no method", hint)
         for index, one in enumerate(route.path):
-            if one.kind != "pattern":
+            if one.kind != "pattern" and _PLAIN_PATH.fullmatch(one.value) is None:
                 self._check_path(one.value, (*path, "path", index))
         if route.when is None:
             return Match(hosts=hosts, paths=route.path, methods=route.method)

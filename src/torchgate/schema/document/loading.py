@@ -7,6 +7,7 @@ told at once.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -59,8 +60,14 @@ def load(
     Raises:
         DocumentError: With everything that is wrong.
     """
-    reading = Reading(files, os.environ if environ is None else environ)
-    return _Loading(reading, checks, origins=origins).loaded()
+    collects = gc.isenabled()
+    gc.disable()  # hundreds of thousands of objects are made, and all of them are kept
+    try:
+        reading = Reading(files, os.environ if environ is None else environ)
+        return _Loading(reading, checks, origins=origins).loaded()
+    finally:
+        if collects:
+            gc.enable()
 
 
 class _Loading:
@@ -129,7 +136,7 @@ class _Loading:
         )
 
     def _ties(self, routes: Sequence[RouteConfig]) -> None:
-        for name, other, what in self._checks.ties(routes):
+        for other, name, what in self._checks.ties(routes):
             place = self._reading.sources.origin(("routes", other))
             self._reading.wrong(
                 ("routes", name),
