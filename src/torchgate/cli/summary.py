@@ -45,7 +45,16 @@ def model_rows(event: ReplicaUp) -> Iterator[tuple[str, str]]:
 
 def url_rows(event: Ready, models: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield label and URL of everything that can be opened or called."""
-    base = event.urls[0]
+    if event.builtin:
+        yield from _builtin_rows(event, event.builtin[0], models)
+    if event.metrics_url:
+        yield "metrics", event.metrics_url
+    shown = event.builtin[:1] if models else ()
+    for index, url in enumerate(url for url in event.urls if url not in shown):
+        yield "also on" if shown else ("" if index else "listening"), url
+
+
+def _builtin_rows(event: Ready, base: str, models: Sequence[str]) -> Iterator[tuple[str, str]]:
     for page in event.pages:
         yield "open", f"{base}{page}"
     for index, model in enumerate(models):
@@ -54,10 +63,6 @@ def url_rows(event: Ready, models: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield ("" if index else "OIP v2"), f"POST {base}/v2/models/{model}/infer"
     yield "docs", f"{base}/docs"
     yield "health", f"{base}/readyz"
-    if event.metrics_url:
-        yield "metrics", event.metrics_url
-    for also in event.urls[1:]:
-        yield "also on", also
 
 
 def curl(base: str, signature: Signature) -> str:

@@ -148,10 +148,10 @@ class TextConsole:
         self.rich.print(f"[bold green]Ready[/] after {event.start_s:.1f} s")
         for label, text in summary.url_rows(event, self._models):
             self._row(label, text)
-        if self._first_model is not None:
+        if self._first_model is not None and event.builtin:
             # Not folded to the width of the terminal: it is there to be copied.
             self.rich.print()
-            command = summary.curl(event.urls[0], self._first_model.signature)
+            command = summary.curl(event.builtin[0], self._first_model.signature)
             self.rich.print(f"  {command}", markup=False, soft_wrap=True, style="cyan")
             self.rich.print()
         self.rich.print("[dim]Ctrl-C stops it; what was accepted is finished first[/]")

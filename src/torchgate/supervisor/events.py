@@ -66,9 +66,10 @@ class GatewayUp(Event, frozen=True, kw_only=True, tag="gateway_ready"):
 
 
 class Ready(Event, frozen=True, kw_only=True, tag="ready"):
-    """Everything is up; requests are answered."""
+    """Everything is up; requests are answered. ``builtin`` are those URLs where the built-in paths are answered."""
 
     urls: tuple[str, ...]
+    builtin: tuple[str, ...]
     pages: tuple[str, ...]
     metrics_url: str
     pids: dict[str, int]

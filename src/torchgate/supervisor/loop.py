@@ -43,6 +43,7 @@ async def _serve(
         console.show(
             events.Ready(
                 urls=tuple(one.url for one in bound),
+                builtin=tuple(one.url for one in bound if one.listener.builtin),
                 pages=tuple(page.path for one in config.listeners for page in one.pages),
                 metrics_url=metrics_url,
                 pids={child.name: child.pid for child in tree.children},

@@ -53,7 +53,7 @@ class Report:
     def statistics(self, model: str = "") -> str | None:
         """Return the statistics of one model or of all; None when the model is unknown."""
         models = [config for config in self._tree.models if model in ("", config.name)]
-        return statistics_json(models, self._sums()) if models else None
+        return statistics_json(models, self._sums()) if models or not model else None
 
     def _sums(self) -> Sums:
         return add_up(self._samples(), self._clock.now_ns())

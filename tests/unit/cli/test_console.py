@@ -9,7 +9,7 @@ import pytest
 
 from torchgate.cli.lines import LineConsole
 from torchgate.cli.queued import QUEUE_EVENTS, QueuedConsole
-from torchgate.cli.summary import curl, duration
+from torchgate.cli.summary import curl, duration, url_rows
 from torchgate.cli.text import TextConsole
 from torchgate.schema.datatypes import Datatype
 from torchgate.schema.signature import Batching, Signature, TensorSpec
@@ -47,6 +47,7 @@ def every_event():
         events.GatewayUp(gateway=0, pid=2),
         events.Ready(
             urls=("http://h:1",),
+            builtin=("http://h:1",),
             pages=("/",),
             metrics_url="http://h:2/metrics",
             pids={},
@@ -143,3 +144,18 @@ def test_a_console_that_fails_ends_nothing():
     console = QueuedConsole(Broken())
     console.show(notice("x"))
     console.close()
+
+
+def ready(urls, builtin):
+    return events.Ready(urls=urls, builtin=builtin, pages=(), metrics_url="", pids={}, start_s=0.1)
+
+
+def test_a_service_without_models_says_where_it_listens():
+    rows = list(url_rows(ready(("http://h:1", "https://h:2"), ()), ()))
+    assert rows == [("listening", "http://h:1"), ("", "https://h:2")]
+
+
+def test_only_a_listener_with_the_built_in_paths_is_named_for_them():
+    rows = list(url_rows(ready(("http://h:1", "http://h:2"), ("http://h:2",)), ("net",)))
+    assert ("predict", "POST http://h:2/models/net") in rows
+    assert rows[-1] == ("also on", "http://h:1")
