@@ -9,6 +9,7 @@ processes that are ended, never a worker with the wrong threads or device.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Sequence
 
@@ -33,6 +34,8 @@ class Skimmed(msgspec.Struct):
     replicas: list[str] = []
     threads: list[str] = []
     device: list[str] = []
+    config: list[str] = []
+    overlay: list[str] = []
 
 
 def begin(arguments: Sequence[str]) -> None:
@@ -45,7 +48,10 @@ def begin(arguments: Sequence[str]) -> None:
         from torchgate import demo
 
         skimmed.targets = [f"{demo.MODEL_NAME}={demo.target()}"]
-    with contextlib.suppress(ConfigError, OSError, AttributeError):  # the last: not Linux
+    # AttributeError: not Linux; ValueError: a file that is no TOML or no text.
+    with contextlib.suppress(ConfigError, OSError, AttributeError, ValueError):
+        if command == "serve" and not skimmed.targets:
+            _skim_file(skimmed)
         _start(skimmed)
 
 
@@ -64,9 +70,29 @@ def skim(arguments: Sequence[str]) -> Skimmed:
         option, equals, value = argument.partition("=")
         if not equals and option not in FLAGS:
             value = waiting.pop() if waiting else ""
-        if option in ("--replicas", "--threads", "--device"):
+        if option in ("--replicas", "--threads", "--device", "--config", "--overlay"):
             getattr(typed, option[2:]).append(value)
     return typed
+
+
+def _skim_file(skimmed: Skimmed) -> None:
+    """Take the models of a configuration file; those of overlays and variables are not worth a second reader."""
+    import rtoml
+
+    from torchgate.cli.config import DEFAULT_FILE
+
+    path = skimmed.config[-1] if skimmed.config else DEFAULT_FILE
+    if skimmed.overlay or not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8") as file:
+        models = rtoml.load(file).get("models")
+    for name, model in models.items() if isinstance(models, dict) else ():
+        if not isinstance(model, dict) or "${" in str(model):
+            continue
+        skimmed.targets.append(f"{name}={model.get('target', '')}")
+        for option in ("replicas", "threads", "device"):
+            if option in model:
+                getattr(skimmed, option).append(f"{name}={model[option]}")
 
 
 def _start(skimmed: Skimmed) -> None:

@@ -91,6 +91,42 @@ def test_workers_are_started_in_the_environments_that_are_wanted(monkeypatch, mo
     assert started == [("torchgate.worker", env) for env in wanted[:4]]
 
 
+CONFIGURED = [
+    '[models.a]\ntarget = "MODEL:net"',
+    '[models.a]\ntarget = "MODEL:net"\nthreads = 1\n[models.b]\ntarget = "MODEL:other"\nreplicas = 2',
+    '[models.a]\ntarget = "MODEL:net"\ndevice = "cpu"\nreplicas = 3',
+]
+
+
+@pytest.mark.parametrize("text", CONFIGURED)
+@pytest.mark.usefixtures("four_cpus")
+def test_workers_of_a_configuration_file_are_started_ahead_too(monkeypatch, tmp_path, model, text):
+    (tmp_path / "torchgate.toml").write_text(text.replace("MODEL", model))
+    monkeypatch.chdir(tmp_path)
+    started, typed = [], []
+    monkeypatch.setattr(head_start.workers, "start", lambda _module, env, _now: started.append(env))
+    monkeypatch.setattr(serve, "start", lambda options, _format: typed.append(options))
+
+    head_start.begin(["serve"])
+    app(["serve"], standalone_mode=False)
+
+    assert started == [
+        worker_environment(config, place(config.device, replica), mark_of(config.name, replica, 1))
+        for config in build(typed[0]).config.models
+        for replica in range(config.replicas)
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "[models", "models = 3", "[models.a]\ntarget = 3", "\xff"])
+def test_a_file_that_is_wrong_starts_nothing(monkeypatch, tmp_path, text):
+    (tmp_path / "torchgate.toml").write_bytes(text.encode("latin-1"))
+    monkeypatch.chdir(tmp_path)
+    started = []
+    monkeypatch.setattr(head_start.workers, "start", lambda *_: started.append(1))
+    head_start.begin(["serve"])
+    assert not started
+
+
 @pytest.mark.parametrize(
     "line",
     [
