@@ -19,6 +19,9 @@ Read in this order:
 - `exchange`: one request and its answer, as handlers see them.
 - `sink`: what an exchange answers into, as an interface.
 - `forwarded`: who the client is, behind proxies.
+- `spool`: answers that wait for slow clients.
+- `tunnel`: connections that left HTTP.
+- `placeholders`: values of placeholders for the exchange at hand.
 - `router`: from a target to a route.
 - `snapshot`: what is served, immutable; what handlers are given.
 - `handlers`: what answers each path.

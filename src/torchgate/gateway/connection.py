@@ -141,9 +141,13 @@ class Connection(Receiver):
 
     # --- out of HTTP --------------------------------------------------------------------------
 
-    def switch(self, exchange: Exchange, head: bytes, peer: SwitchedPeer) -> None:
+    def switch(
+        self, exchange: Exchange, reason: bytes, lines: bytes, protocol: bytes, peer: SwitchedPeer
+    ) -> None:
         """See `torchgate.gateway.sink.ResponseSink.switch`."""
-        exchange.parts = [head]
+        framing = b"connection: upgrade\r\nupgrade: %b\r\n" % protocol
+        exchange.keep_alive = True
+        exchange.parts = [self._relay_head(exchange, reason, lines, framing, b"")]
         exchange.keep_alive = False
         self.last = True
         self.send()

@@ -113,9 +113,7 @@ def _check_total(connection: Connection, now_ns: int) -> bool:
     total_s = connection.limits_of(exchange).total_timeout_s
     if not exchange.total_from_ns or now_ns - exchange.total_from_ns < total_s * NS_PER_S:
         return True
-    error = RequestError(
-        Cause.TOTAL_TIMEOUT, f"The request was not over within {total_s:g} s."
-    )
+    error = RequestError(Cause.TOTAL_TIMEOUT, f"The request was not over within {total_s:g} s.")
     if exchange is connection.filling:
         connection.refuse(error)
     elif exchange.state is ExchangeState.OPEN:

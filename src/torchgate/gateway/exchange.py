@@ -302,7 +302,9 @@ class Exchange:
         The total timeout is not counted from here on: a slow client is found by what it takes.
 
         Args:
-            status, reason, lines: As in `relay_whole`.
+            status: As in `relay_whole`.
+            reason: As there.
+            lines: As there.
             length: Bytes that follow, as ``lines`` say in ``content-length``; -1 when they don't: chunked, or until
                 the connection's end for HTTP/1.0.
 
@@ -372,12 +374,26 @@ class Exchange:
         """Count bytes kept for this exchange in the memory budget; False when that would be exceeded."""
         return self._sink.hold(self, size)
 
-    def switch(self, status: int, head: bytes, peer: SwitchedPeer) -> None:
-        """Send ``head`` (a whole 101 answer) and take the connection out of HTTP; `finish` ends it for the log."""
+    @property
+    def identity(self) -> bytes:
+        """Field lines about the client's certificate, for upstreams; empty without one."""
+        return self._sink.identity
+
+    def switch(
+        self, status: int, reason: bytes, lines: bytes, protocol: bytes, peer: SwitchedPeer
+    ) -> None:
+        """Pass a 101 on and take the connection out of HTTP; `finish` ends it for the log.
+
+        Args:
+            status, reason, lines: As in `relay_whole`.
+            protocol: What is switched to.
+            peer: Who gets what comes from then on.
+        """
+        self.on_cancel = None
         self.state = ExchangeState.STREAMING
         self.status = status
         self.total_from_ns = 0
-        self._sink.switch(self, head, peer)
+        self._sink.switch(self, reason, lines, protocol, peer)
 
     def _let_go(self) -> None:
         """Forget the handler, which keeps us: no cycle is left to the garbage collector."""

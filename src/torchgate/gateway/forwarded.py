@@ -18,7 +18,9 @@ MAX_HOPS = 32
 """Longer lists are read up to here from the right; nobody has so many proxies."""
 
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?")
-_PAIR = re.compile(rb'[ \t]*([A-Za-z]+)=("(?:[^"\\\x00-\x1f\x7f]|\\[\t\x20-\x7e])*"|[!-~]*?)[ \t]*(?:;|$)')
+_PAIR = re.compile(
+    rb'[ \t]*([A-Za-z]+)=("(?:[^"\\\x00-\x1f\x7f]|\\[\t\x20-\x7e])*"|[!-~]*?)[ \t]*(?:;|$)'
+)
 _PORT = re.compile(rb"[0-9]{1,5}")
 _QUOTED_PAIR = re.compile(rb"\\(.)")
 _SCHEMES = {b"http": b"http", b"https": b"https", b"ws": b"http", b"wss": b"https"}

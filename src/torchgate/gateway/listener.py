@@ -15,6 +15,7 @@ from typing import cast
 from torchgate.clock import NS_PER_S
 from torchgate.gateway.clients import ClientTable
 from torchgate.gateway.connection import Connection
+from torchgate.gateway.forwarded import Trust
 from torchgate.gateway.gate import make_gate
 from torchgate.gateway.middleware.cors import Cors
 from torchgate.gateway.router import Router
@@ -86,6 +87,7 @@ class Listener:
         self.total_ns = int(limits.total_timeout_s * NS_PER_S)
         self.write_ns = int(limits.write_timeout_s * NS_PER_S)
         self.grace_ns = int(limits.body_grace_s * NS_PER_S)
+        self.trust = Trust(config.trusted_proxies) if config.trusted_proxies else None
         self.gate = make_gate(config, front, hosts, https_port)
         self.clients = ClientTable(limits.connections_per_client)
         self._scopes = Scopes(config.tls, front, hosts) if config.tls is not None else None

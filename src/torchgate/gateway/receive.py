@@ -35,7 +35,7 @@ class Receiver(BodyReceiver):
         listener: Where it was accepted.
     """
 
-    __slots__ = ("_again", "admitted", "begun_ns", "identity", "tls")
+    __slots__ = ("_again", "admitted", "begun_ns", "tls")
 
     def __init__(self, listener: Listener) -> None:
         super().__init__(listener)
@@ -43,7 +43,6 @@ class Receiver(BodyReceiver):
         self._again = False  # reads on in the next turn of the loop
         self.tls: TlsTransport | None = None  # what is between us and the socket
         self.admitted: bytes | None = None  # host that passed the gate last
-        self.identity = b""  # field lines about the client's certificate, for upstreams
 
     def _pump(self) -> None:
         """Read as many requests as the bytes at hand and the bounds allow."""
@@ -95,6 +94,10 @@ class Receiver(BodyReceiver):
         exchange.keep_alive = head.keep_alive
         exchange.query = head.query
         exchange.client = self.client
+        if self._listener.trust is not None:
+            exchange.forwarded = said = self._listener.trust.read(self.client, head.fields)
+            if said is not None:
+                exchange.client = said.client
         self.enqueue(exchange)
         refusal = None
         router = self._listener.router

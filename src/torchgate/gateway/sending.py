@@ -20,6 +20,7 @@ from torchgate.gateway.respond import CONTINUE
 
 if TYPE_CHECKING:
     from torchgate.gateway.listener import Listener
+    from torchgate.gateway.sink import SwitchedPeer
 
 _STREAMING = ExchangeState.STREAMING
 _CANCELLED = ExchangeState.CANCELLED
@@ -44,6 +45,7 @@ class Sender(abc.ABC):
         "deadline_ns",
         "eof",
         "first",
+        "identity",
         "idle_ns",
         "last",
         "owes_continue",
@@ -59,6 +61,7 @@ class Sender(abc.ABC):
         self._later: collections.deque[Exchange] | None = None  # made when somebody pipelines
         self._unsent = 0  # bytes of answers counted in the memory budget
         self.client = b"-"
+        self.identity = b""  # field lines about the client's certificate, for upstreams
         self.first: Exchange | None = None  # the exchange whose answer is next
         self.waiting = 0  # exchanges not yet answered
         self.last = False  # no request is read after the one being read or answered
@@ -198,6 +201,12 @@ class Sender(abc.ABC):
         exchange.parts = []  # in its place the connection ends, after the answers before it
         exchange.keep_alive = False
         self.last = True
+
+    @abc.abstractmethod
+    def switch(
+        self, exchange: Exchange, reason: bytes, lines: bytes, protocol: bytes, peer: SwitchedPeer
+    ) -> None:
+        """See `torchgate.gateway.sink.ResponseSink.switch`."""
 
     @abc.abstractmethod
     def linger(self) -> None:

@@ -16,8 +16,12 @@ from torchgate.gateway.files.cache import CacheBudget
 from torchgate.gateway.files.disk import Disks
 from torchgate.gateway.meters import GatewayMeters
 from torchgate.gateway.respond import HeadWriter
+from torchgate.gateway.spool import MEMORY_SHARE, SpoolStore
 from torchgate.observe.logs import AccessLog
 from torchgate.observe.stall import LoopLag
+from torchgate.schema.front import SpoolConfig
+
+_SPOOL = SpoolConfig()
 
 
 class MemoryBudget:
@@ -45,6 +49,7 @@ class Shared:
         log: The access log.
         memory_limit: Bound of the memory budget, bytes.
         report: Takes one text for people, about defects.
+        spool: Where answers wait for slow clients.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class Shared:
         log: AccessLog,
         memory_limit: int,
         report: Callable[[str], None],
+        spool: SpoolConfig = _SPOOL,
     ) -> None:
         self.report = report
         self.loop = loop
@@ -69,6 +75,14 @@ class Shared:
         self.compressor = Compressor(loop, lambda: self.lag.last_s)
         self.disks = Disks(loop, report)
         self.cached_files = CacheBudget()
+        self.spools = SpoolStore(
+            loop,
+            clock.now_ns,
+            spool.directory,
+            spool.max_bytes,
+            int(memory_limit * MEMORY_SHARE),
+            report,
+        )
         self.draining = False
         self._id_prefix = secrets.token_hex(6).encode()
         self._ids = itertools.count(1)
@@ -80,6 +94,7 @@ class Shared:
     def tick(self) -> None:
         """Do what is due about every 50 ms, whatever the connections do."""
         self.heads.tick(self.unix_s())
+        self.spools.tick()
         self.log.tick()
         self.meters.gauges(self.budget.held, self.lag.last_s, self.lag.max_s)
 
@@ -87,4 +102,5 @@ class Shared:
         """Write out the log and end the threads."""
         self.compressor.close()
         self.disks.close()
+        self.spools.close()
         self.log.close()

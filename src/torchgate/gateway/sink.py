@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 class ResponseSink(Protocol):
     """What takes an exchange's answer: its connection, or a recorder in a test."""
 
+    identity: bytes
+    """Field lines about the client's certificate, for upstreams; empty without one."""
+
     def answer(
         self, exchange: Exchange, content_type: bytes | str, body: bytes, headers: Headers
     ) -> None:
@@ -77,7 +80,9 @@ class ResponseSink(Protocol):
         """Count bytes in the memory budget, in the name of an exchange; False when that is used up."""
         ...
 
-    def switch(self, exchange: Exchange, head: bytes, peer: SwitchedPeer) -> None:
+    def switch(
+        self, exchange: Exchange, reason: bytes, lines: bytes, protocol: bytes, peer: SwitchedPeer
+    ) -> None:
         """Send a 101 and take the connection out of HTTP; what came already goes to ``peer`` at once."""
         ...
 

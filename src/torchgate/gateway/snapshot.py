@@ -19,6 +19,7 @@ from torchgate.schema.config import ListenerConfig, ModelConfig
 from torchgate.schema.front import FrontConfig
 from torchgate.schema.messages import ConfigureGateway, ModelReady, TextReply
 from torchgate.schema.signature import Signature
+from torchgate.upstream.transfer import Forwarder
 
 
 class ModelView(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +107,11 @@ class GatewayContext(Protocol):
     @property
     def counters(self) -> CounterBlock:
         """The gateway's counter block."""
+        ...
+
+    @property
+    def upstreams(self) -> Forwarder:
+        """Where requests to pools go."""
         ...
 
     @property

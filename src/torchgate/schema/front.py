@@ -43,6 +43,18 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
     redirect_https: bool = False
 
 
+class SpoolConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Where answers wait for slow clients when they don't fit in memory.
+
+    Attributes:
+        directory: Where files without names are made; empty takes ``TMPDIR`` or ``/tmp``.
+        max_bytes: Most bytes in files of one gateway; 0 uses memory only.
+    """
+
+    directory: str = ""
+    max_bytes: int = 4 * 1024 * 1024 * 1024
+
+
 class FrontConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Routes, pools and what they name. Tables are shared so that 40,000 routes stay small.
 
@@ -58,6 +70,7 @@ class FrontConfig(msgspec.Struct, frozen=True, kw_only=True):
             specific one that fits the request's host is taken, the route's own values when none does.
         unrouted: Listener name -> what applies to requests that no route answers.
         unrouted_by_host: Listener name -> index in ``by_host``, for the same.
+        spool: Where answers wait for slow clients.
     """
 
     routes: tuple[RouteConfig, ...] = ()
@@ -70,3 +83,4 @@ class FrontConfig(msgspec.Struct, frozen=True, kw_only=True):
     by_host: tuple[dict[str, Inherited], ...] = ()
     unrouted: dict[str, Inherited] = {}
     unrouted_by_host: dict[str, int] = {}
+    spool: SpoolConfig = SpoolConfig()

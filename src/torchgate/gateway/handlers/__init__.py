@@ -11,6 +11,8 @@ Read in this order:
 - `static`: files beneath a directory.
 - `docs`: a page that shows that document and works offline.
 - `front`: the user's routes of a listener.
+- `proxy`: requests to pools of other servers.
+- `proxy_head`, `proxy_upgrade`: what of a head is passed on; switching protocols.
 - `redirect`, `fixed`: its simplest actions.
 
 `routes` makes the table of one snapshot.

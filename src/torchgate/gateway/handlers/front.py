@@ -15,6 +15,7 @@ from torchgate.gateway.handlers.fixed import RespondHandler
 from torchgate.gateway.handlers.models import ModelsHandler
 from torchgate.gateway.handlers.oip import MetadataHandler
 from torchgate.gateway.handlers.predict import PredictHandler
+from torchgate.gateway.handlers.proxy import ProxyHandler
 from torchgate.gateway.handlers.redirect import RedirectHandler
 from torchgate.gateway.handlers.static import StaticHandler
 from torchgate.gateway.router import Route
@@ -28,6 +29,7 @@ from torchgate.schema.routes import (
     BuiltinAction,
     Inherited,
     ModelAction,
+    ProxyAction,
     RedirectAction,
     RespondAction,
     RouteConfig,
@@ -41,6 +43,7 @@ Maker = Callable[[GatewayContext, ListenerConfig, RouteConfig], Handler]
 ANY_METHOD: dict[type, tuple[Maker, bool]] = {
     RedirectAction: (RedirectHandler, False),
     RespondAction: (RespondHandler, False),
+    ProxyAction: (ProxyHandler, True),
 }
 """Action -> what makes the handler of all its methods, and whether that handler takes bodies as they come."""
 
