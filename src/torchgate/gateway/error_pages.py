@@ -123,7 +123,9 @@ class _Page:
     def make(self, exchange: Exchange, status: int) -> Instead:
         page = self._page
         if self._location is not None:
-            where = self._location.fill(exchange)
+            from torchgate.gateway.placeholders import Placeholders  # which imports our importers
+
+            where = self._location.fill(Placeholders(exchange))
             moved = page.status if 300 <= page.status < 400 else _FOUND
             return Instead(moved, "", b"", ((b"location", where), (b"cache-control", b"no-store")))
         status = page.status or status

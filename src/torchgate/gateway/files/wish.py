@@ -127,7 +127,7 @@ def read_date(field: bytes) -> int | None:
         return None
     hour, minute, second = map(int, time)
     number = _MONTHS.index(month) + 1
-    if not 1 <= int(day) <= calendar.monthrange(max(int(year), 1), number)[1]:
+    if not int(year) or not 1 <= int(day) <= calendar.monthrange(int(year), number)[1]:
         return None
     return calendar.timegm((int(year), number, int(day), hour, minute, second))
 
