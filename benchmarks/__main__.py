@@ -20,14 +20,16 @@ from pathlib import Path
 from benchmarks.catalog import PEERS, Peer
 from benchmarks.load import GeneratorFailed, require_wrk
 from benchmarks.report import Row, as_json, markdown, print_table
-from benchmarks.sections import idle, mlp, nets, startup
+from benchmarks.sections import idle, mlp, nets, proxy, startup, wide
 from benchmarks.sections.plan import Plan
 
 SECTIONS: dict[str, Callable[[Plan], list[Row]]] = {
     "mlp": mlp.measure,
+    "wide": wide.measure,
     "nets": nets.measure,
     "startup": startup.measure,
     "idle": idle.measure,
+    "proxy": proxy.measure,
 }
 QUICK_PEERS = ("mosec", "fastapi")
 
