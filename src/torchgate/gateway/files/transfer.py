@@ -29,6 +29,8 @@ PIECE_BYTES = 256 * 1024
 TURN_BYTES = 2 * 1024 * 1024
 """Most bytes that ``sendfile`` moves before another file has its turn in the thread."""
 
+_GONE = "the client has gone"
+
 Piece = bytes | tuple[int, int]
 """Bytes as they are, or the first byte of the file and the one behind the last."""
 
@@ -294,7 +296,7 @@ class SocketTransfer(Transfer):
         except BlockingIOError:
             self._blocked = True
         except (BrokenPipeError, ConnectionError):
-            self._failure = "gone"
+            self._failure = _GONE
         except OSError as error:
             self._failure = f"sending failed at byte {self._at}: {error.strerror}"
 
@@ -316,16 +318,16 @@ class SocketTransfer(Transfer):
         self._move()
 
     def _give_up(self) -> None:
-        """The client took nothing for too long."""
+        """The client has gone, or took nothing for too long."""
         self._over()
+        self._exchange.status = 499
         self._exchange.break_off(Cause.CLIENT_GONE)
 
     def _break_off(self, why: str) -> None:
-        if why != "gone":
+        if why == _GONE:
+            self._give_up()
+        else:
             super()._break_off(why)
-            return
-        self._over()
-        self._exchange.break_off(Cause.CLIENT_GONE)
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:
