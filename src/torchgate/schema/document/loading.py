@@ -113,6 +113,14 @@ class _Loading:
                 "nothing to serve: the file has neither models nor routes",
                 'such as [models.net] with target = "model.py:net", or [routes.app] with proxy = "app"',
             )
+        metrics = made.metrics
+        for one in made.listeners:
+            if metrics.port > 0 and (one.host, one.port) == (metrics.host, metrics.port):
+                reading.wrong(
+                    ("service", "metrics"),
+                    f"the listener {one.name} has this address already",
+                    "give another one, off, or public_metrics = true in the listener",
+                )
         for finding in self._checks.service(made):
             reading.wrong(finding.path, finding.what, finding.hint)
 

@@ -31,12 +31,17 @@ class Positions:
     """Places of all keys of a text.
 
     Args:
-        text: A valid TOML document.
+        text: A valid TOML document, or one that is valid up to a key or table that is there twice.
+
+    Attributes:
+        repeated: The last thing that was there before, and where it was first; None when all are there once.
     """
 
     def __init__(self, text: str) -> None:
         self._text = text
+        self.repeated: tuple[Path, int] | None = None
         self._offsets: dict[Path, int] = {}
+        self._defined: dict[Path, int] = {}  # by a header or as a key of its own
         self._lengths: dict[Path, int] = {}  # arrays of tables: how many so far
         self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
         self._scan()
@@ -66,6 +71,11 @@ class Positions:
                 at = self._pair(at, table)
             at = self._skip(_LINE_END, at)
 
+    def _define(self, path: Path, offset: int) -> None:
+        first = self._defined.setdefault(path, offset)
+        if first != offset:
+            self.repeated = (path, first)
+
     def _skip(self, what: re.Pattern[str], at: int) -> int:
         match = what.match(self._text, at)
         return at if match is None else match.end()
@@ -85,6 +95,7 @@ class Positions:
             elif count:
                 path += (count - 1,)
             elif index == len(keys) - 1:
+                self._define(path, offset)
                 self._offsets[path] = offset  # better than where a deeper table named it first
         return at, path
 
@@ -109,6 +120,8 @@ class Positions:
         for key, offset in keys:
             path += (key,)
             self._offsets.setdefault(path, offset)
+        if keys:
+            self._define(path, keys[-1][1])
         at = self._skip(_SPACE, at)
         return self._value(self._skip(_SPACE, at + 1), path)  # behind the equals sign
 

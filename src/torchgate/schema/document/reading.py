@@ -40,12 +40,14 @@ class Reading:
     def __init__(self, files: Sequence[str], environ: Mapping[str, str]) -> None:
         self.sources = Sources(files)
         self._wrong: list[tuple[Path, str, str]] = []
+        self._unfilled: set[Path] = set()
         self._objects: dict[str, dict[str, Any]] = {}
         tree = self.sources.tree
         if self.sources.has_variables:
             environment = Environment(environ)
             tree = environment.fill(tree)
             self._wrong += environment.wrong
+            self._unfilled = {path for path, _, _ in environment.wrong}
         self._tree = tree
         self.names: dict[str, dict[str, None]] = {section: {} for section in OBJECTS}
         for key in tree:
@@ -70,7 +72,9 @@ class Reading:
 
     def wrong(self, path: Path, what: str, hint: str = "") -> None:
         """Note a mistake."""
-        self._wrong.append((self._as_written(path), what, hint))
+        written = self._as_written(path)
+        if written not in self._unfilled:  # what a variable would have held is anybody's guess
+            self._wrong.append((written, what, hint))
 
     def _as_written(self, path: Path) -> Path:
         """Return a path without the places of a list of which only one value is written."""

@@ -179,8 +179,21 @@ def _parsed(file: str, text: str) -> Tree:
         what = f"no valid TOML: {_PLACE.sub('', said)}"
         shown = text.split("\n")[line - 1].strip() if line <= text.count("\n") + 1 else ""
         hint = f"the line is: {shown[:100]}" if shown else ""
+        if "duplicate key" in said:
+            what, hint = _repeated(text, line) or (what, hint)
         mistake = Mistake(path="", what=what, hint=hint, file=file, line=line, column=column)
         raise DocumentError([mistake]) from None
+
+
+def _repeated(text: str, line: int) -> tuple[str, str] | None:
+    """Say what is there twice, and where it was first; None when that can't be told."""
+    lines = text.split("\n")[:line]
+    positions = Positions("\n".join(lines))
+    if positions.repeated is None:
+        return None
+    path, offset = positions.repeated
+    first, _ = positions.at(offset)
+    return f"{dotted(path)} is there twice", f"first on line {first}: {lines[first - 1].strip()[:100]}"
 
 
 def _merged(tree: Tree, overlay: Source, mistakes: list[Mistake]) -> Tree:
