@@ -35,6 +35,7 @@ class LoadTable:
     Attributes:
         outstanding: int32 view; index with ``slot * MAX_GATEWAYS + gateway``.
         loads: float32 view by slot; 0 when nothing was reported.
+        gateways: How many columns are in use.
     """
 
     def __init__(self, fd: int, gateway: int, gateways: int) -> None:
@@ -43,7 +44,7 @@ class LoadTable:
         self.outstanding = whole[:_LOADS_AT].cast("i")
         self.loads = whole[_LOADS_AT:].cast("f")
         self._gateway = gateway
-        self._gateways = gateways
+        self.gateways = gateways
 
     def cell(self, slot: int) -> int:
         """Return the index of our own count of a slot in ``outstanding``."""
@@ -52,9 +53,9 @@ class LoadTable:
     def total(self, slot: int) -> int:
         """Return the outstanding requests of a slot over all gateways."""
         first = slot * MAX_GATEWAYS
-        if self._gateways == 1:
+        if self.gateways == 1:
             return self.outstanding[first]
-        return sum(self.outstanding[first : first + self._gateways])
+        return sum(self.outstanding[first : first + self.gateways])
 
     def zero_row(self, slot: int) -> None:
         """Forget everything about a slot: it is about to be another endpoint."""

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torchgate.link.load_table import MAX_GATEWAYS, LoadTable
 from torchgate.schema.pools import Member, PoolLimits
+from torchgate.upstream.outlier import Circuit, Judge
 
 if TYPE_CHECKING:
     from torchgate.upstream.connection import UpstreamConnection
     from torchgate.upstream.outcome import Outcome
+
+_PEAK_SHARE = 0.1  # of a new time in the decaying mean; a longer one than the mean counts in full
+_MEAN_SHARE = 0.1
+_NO_LOADS: memoryview[float] = memoryview(b"").cast("f")
 
 
 class Endpoint:
@@ -21,11 +27,14 @@ class Endpoint:
     Args:
         member: Who it is, as the supervisor said last.
         limits: Bounds of the pool.
+        table: Where gateways tell each other what they have under way; None when there is nobody to tell.
+        judge: Told of failures; None judges nothing.
 
     Attributes:
         member: The member, replaced when its health, weight or ejection changes.
         label: ``name:port`` for people, with the address behind it when it was resolved; or ``unix:/path``.
         authority: What the Host field says when the route takes the endpoint's name.
+        sticky: Value of the sticky cookie that leads here; empty when the pool has none.
         in_flight: Tries under way: connecting, asking, answering, and switched connections.
         connections: Connections open or being opened.
         connecting: Those among them that are being opened.
@@ -33,27 +42,62 @@ class Endpoint:
         idle_ns: Learned: reuse a connection only when it was idle for less; 0 when nothing was learned.
         retired: No longer in the pool: connections are not kept.
         requests, failures: Tries that ended, and those of them that failed and tell something.
+        weight: Its share relative to others now: the member's, less in slow start.
+        time_us: Decaying mean of the time to the first byte, peaks counted in full; 0 before the first answer.
+        first_byte_us: Decaying mean of the same without the peaks.
+        circuit: Whether passive signals keep it out.
+        in_a_row: Failures since the last success.
+        good, bad: Tries that ended in the present half of the window; ``old_good``, ``old_bad`` in the one before.
+        open_until_ns: Ejected by this gateway alone until then, before the supervisor has spoken.
+        told_ns: When the supervisor was last told of a suspicion.
     """
 
     __slots__ = (
+        "_cell",
+        "_column",
+        "_first",
+        "_judge",
+        "_last",
+        "_loads",
+        "_seen",
+        "_shared",
         "authority",
+        "bad",
+        "circuit",
         "connecting",
         "connections",
         "failures",
+        "first_byte_us",
+        "good",
         "idle",
         "idle_ns",
+        "in_a_row",
         "in_flight",
         "label",
         "member",
         "most_connections",
         "most_in_flight",
+        "old_bad",
+        "old_good",
+        "open_until_ns",
         "requests",
         "retired",
+        "sticky",
+        "time_us",
+        "told_ns",
+        "weight",
     )
 
-    def __init__(self, member: Member, limits: PoolLimits) -> None:
+    def __init__(
+        self,
+        member: Member,
+        limits: PoolLimits,
+        table: LoadTable | None = None,
+        judge: Judge | None = None,
+    ) -> None:
         self.member = member
         self.label, self.authority = _names(member)
+        self.sticky = member.token.encode("ascii")
         self.in_flight = 0
         self.connections = 0
         self.connecting = 0
@@ -64,6 +108,25 @@ class Endpoint:
         self.failures = 0
         self.most_connections = limits.endpoint_connections
         self.most_in_flight = limits.endpoint_in_flight
+        self.weight = float(member.weight)
+        self.time_us = 0.0
+        self.first_byte_us = 0.0
+        self.circuit = Circuit.CLOSED
+        self.in_a_row = 0
+        self.good = 0
+        self.bad = 0
+        self.old_good = 0
+        self.old_bad = 0
+        self.open_until_ns = 0
+        self.told_ns = 0
+        self._seen = 0
+        self._judge = judge
+        self._shared = table is not None and table.gateways > 1
+        self._column = table.outstanding if table is not None else memoryview(b"")
+        self._loads: memoryview[float] = table.loads if table is not None else _NO_LOADS
+        self._first = member.slot * MAX_GATEWAYS
+        self._last = self._first + (table.gateways if table is not None else 0)
+        self._cell = table.cell(member.slot) if table is not None else 0
 
     def has_room(self) -> bool:
         """Return whether one more request can be sent there now: on an idle connection or a new one."""
@@ -71,16 +134,76 @@ class Endpoint:
             bool(self.idle) or self.connections < self.most_connections
         )
 
+    def outstanding(self) -> int:
+        """Return the tries under way at this endpoint, over all gateways."""
+        if self._shared:
+            return sum(self._column[self._first : self._last])
+        return self.in_flight
+
+    def load(self) -> float:
+        """Return the load that the endpoint reported last, to any gateway; 0 when it never did."""
+        return self._loads[self.member.slot] if self._loads else 0.0
+
     def begin(self) -> None:
         """A try at this endpoint begins; `done` must follow exactly once."""
         self.in_flight += 1
+        if self._shared:
+            self._column[self._cell] = self.in_flight
 
     def done(self, outcome: Outcome) -> None:
         """A try at this endpoint has ended."""
         self.in_flight -= 1
+        if self._shared:
+            self._column[self._cell] = self.in_flight
         self.requests += 1
-        if outcome.telling and not outcome.success:
+        if outcome.load >= 0.0 and self._loads:
+            self._loads[self.member.slot] = outcome.load
+        if not outcome.telling:
+            return
+        if outcome.first_byte_us >= 0:
+            self._timed(outcome.first_byte_us)
+        if not outcome.success:
             self.failures += 1
+        if outcome.success and outcome.status < 500:
+            self.in_a_row = 0
+            self.good += 1
+            if self.circuit is Circuit.HALF_OPEN:
+                self.circuit = Circuit.CLOSED
+        elif self._judge is not None and self._judge.counts(outcome):
+            self.in_a_row += 1
+            self.bad += 1
+            self._judge.failed(self, outcome)
+
+    def decay(self) -> None:
+        """Once a second: a time nobody has measured since is believed less and less, so that it is tried again."""
+        if self._seen == self.requests:
+            self.time_us *= 1.0 - _PEAK_SHARE
+        self._seen = self.requests
+
+    def follow(self, member: Member) -> None:
+        """Take what the supervisor says of it now; its word replaces this gateway's own."""
+        if member.ejected_until_ns != self.member.ejected_until_ns:
+            self.open_until_ns = 0
+        self.member = member
+        self.sticky = member.token.encode("ascii")
+
+    def let_go(self) -> None:
+        """It is no longer in the pool, and its row of the table is somebody else's now."""
+        self.retired = True
+        if self._shared:
+            self._column[self._cell] = 0
+            self._shared = False
+        self._loads = _NO_LOADS
+
+    def _timed(self, first_byte_us: int) -> None:
+        if first_byte_us > self.time_us:
+            self.time_us = float(first_byte_us)
+        else:
+            self.time_us += (first_byte_us - self.time_us) * _PEAK_SHARE
+        if self.first_byte_us:
+            self.first_byte_us += (first_byte_us - self.first_byte_us) * _MEAN_SHARE
+        else:
+            self.first_byte_us = float(first_byte_us)
 
 
 def _names(member: Member) -> tuple[str, bytes]:

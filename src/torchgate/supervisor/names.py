@@ -1,0 +1,85 @@
+"""What a name that is looked up again and again is worth: its addresses, their age, and when to ask next. No I/O.
+
+- An answer replaces what was known, and holds for its time to live (within the pool's bounds).
+- When name servers can't be asked, the last good answer is kept, however old it becomes; its age is a metric.
+- When they say that the name is gone, three times in a row, the answer is dropped. One such answer is no proof: it is
+  what a name server says that has just been started, or a zone that is being replaced.
+"""
+
+from __future__ import annotations
+
+import random
+
+from torchgate.clock import NS_PER_S
+from torchgate.supervisor.resolve import Found, Lookup, LookupFailed, spread_s
+
+GONE_ANSWERS = 3
+"""Answers in a row that there is no such name, after which its endpoints are dropped."""
+
+FIRST_RETRY_S = 1.0
+MOST_RETRY_S = 15.0
+
+
+class Name:
+    """One name.
+
+    Args:
+        host: The name.
+        port: Port of its endpoints (ignored for SRV).
+        kind: ``name`` or ``srv``.
+        least_s, most_s: Bounds of its time to live.
+
+    Attributes:
+        found: What it stands for now.
+        answered_ns: CLOCK_MONOTONIC of the last good answer; 0 before.
+        due_ns: When to ask next.
+        problem: Why the last question had no answer; empty when it had.
+        settled: Whether it was ever asked to the end.
+    """
+
+    def __init__(self, host: str, port: int, kind: str, least_s: float, most_s: float) -> None:
+        self.host = host
+        self.port = port
+        self.kind = kind
+        self.least_s = least_s
+        self.most_s = most_s
+        self.found: tuple[Found, ...] = ()
+        self.answered_ns = 0
+        self.due_ns = 0
+        self.problem = ""
+        self.settled = False
+        self._gone = 0
+        self._failed = 0
+
+    def answered(self, lookup: Lookup, now_ns: int, draw: random.Random) -> bool:
+        """Take an answer; return whether it changed anything."""
+        again_s = spread_s(lookup.ttl_s, self.least_s, self.most_s, draw)
+        changed = lookup.found != self.found or bool(self.problem) or not self.settled
+        self.settled = True
+        self.found = lookup.found
+        self.answered_ns = now_ns
+        self.due_ns = now_ns + int(again_s * NS_PER_S)
+        self.problem = ""
+        self._gone = self._failed = 0
+        return changed
+
+    def failed(self, failure: LookupFailed, now_ns: int, draw: random.Random) -> bool:
+        """Take a failure; return whether anything is to be told: a first failure, or the loss of its addresses."""
+        self._failed += 1
+        self._gone = self._gone + 1 if failure.gone else 0
+        retry_s = min(FIRST_RETRY_S * 2 ** min(self._failed - 1, 10), MOST_RETRY_S)
+        if failure.gone and self._gone < GONE_ANSWERS and self.found:
+            retry_s = FIRST_RETRY_S
+        again_s = max(min(retry_s, self.most_s), min(self.least_s, FIRST_RETRY_S))
+        self.due_ns = now_ns + int(again_s * draw.uniform(1.0, 1.1) * NS_PER_S)
+        is_news = not self.settled or failure.detail != self.problem
+        self.settled = True
+        self.problem = failure.detail
+        if self._gone >= GONE_ANSWERS and self.found:
+            self.found = ()
+            return True
+        return is_news
+
+    def age_s(self, now_ns: int) -> float:
+        """Return how old its answer is; 0 before the first."""
+        return (now_ns - self.answered_ns) / NS_PER_S if self.answered_ns else 0.0

@@ -1,0 +1,213 @@
+"""Names to addresses: A and AAAA, ``/etc/hosts``, ``localhost`` and SRV (RFC 2782), each answer with its time to live.
+
+Everything is asked of c-ares, which honours ``/etc/hosts`` and the search domains of ``/etc/resolv.conf``, and never
+holds the loop. When to ask again, and what a failure means, is decided in `torchgate.supervisor.names`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import random
+import socket
+from collections.abc import Callable, Sequence
+
+import aiodns
+import msgspec
+import pycares
+
+from torchgate.errors import TorchgateError
+from torchgate.supervisor.guard import has_route
+
+QUERY_TIMEOUT_S = 2.0  # per name server and try
+QUERY_TRIES = 2
+LOOKUP_TIMEOUT_S = 10.0  # all of a lookup, SRV targets included
+MAX_ADDRESSES = 1024  # of one name: more is no answer but an attack or a mistake
+MAX_SRV_WEIGHT = 1000
+_GONE = frozenset({aiodns.error.ARES_ENOTFOUND, aiodns.error.ARES_ENODATA})
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """One address of a name.
+
+    Attributes:
+        address: IP address, or ``unix:/path``.
+        port: Its port; 0 for Unix sockets.
+        name: The name it was found by; the address when it had none.
+        weight: From an SRV record; 0 when there was none: the configured weight counts.
+        backup: From an SRV record: of a priority that is not the best.
+    """
+
+    address: str
+    port: int
+    name: str
+    weight: int = 0
+    backup: bool = False
+
+
+class Lookup(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer: addresses in a stable order, and for how long they hold, in seconds."""
+
+    found: tuple[Found, ...]
+    ttl_s: float
+
+
+class LookupFailed(TorchgateError):
+    """A name has no answer.
+
+    Args:
+        detail: Name and reason, one sentence.
+        gone: The name server says that there is no such name or record; else it could not be asked.
+    """
+
+    def __init__(self, detail: str, *, gone: bool) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.gone = gone
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of ``host:port``, ``[v6]:port`` or ``unix:/path`` (port 0).
+
+    Raises:
+        ValueError: It is none of these.
+    """
+    if address.startswith("unix:"):
+        return address, 0
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise ValueError(f"endpoint {address!r} is not host:port, [v6]:port or unix:/path")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def literal(host: str, port: int) -> Found | None:
+    """Return what needs no lookup: an IP address or a Unix socket; None for names."""
+    if host.startswith("unix:"):
+        return Found(address=host, port=0, name="localhost")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    return Found(address=str(address), port=port, name=host)
+
+
+class Resolver:
+    """Asks name servers.
+
+    Args:
+        servers: ``ADDRESS``, ``ADDRESS:PORT`` or ``[V6]:PORT``; empty takes the system's.
+        routed: Whether there is a way to an address.
+    """
+
+    def __init__(
+        self, servers: Sequence[str] = (), routed: Callable[[str], bool] = has_route
+    ) -> None:
+        self._routed = routed
+        self._ares = aiodns.DNSResolver(timeout=QUERY_TIMEOUT_S, tries=QUERY_TRIES)
+        if servers:
+            self._ares.nameservers = servers
+
+    async def lookup(self, host: str, port: int, kind: str) -> Lookup:
+        """Look a name up.
+
+        Args:
+            host: Name, or the service name of SRV records.
+            port: Port of its endpoints; SRV records bring their own.
+            kind: ``name`` or ``srv``.
+
+        Raises:
+            LookupFailed: No answer, or none with an address.
+        """
+        try:
+            async with asyncio.timeout(LOOKUP_TIMEOUT_S):
+                if kind == "srv":
+                    return await self._services(host)
+                return await self._addresses(host, port)
+        except TimeoutError:
+            raise LookupFailed(f"{host}: no name server answered in time", gone=False) from None
+
+    async def close(self) -> None:
+        """End open questions."""
+        await self._ares.close()
+
+    async def _addresses(self, host: str, port: int) -> Lookup:
+        try:
+            info = await self._ares.getaddrinfo(
+                host, family=socket.AF_UNSPEC, port=port, type=socket.SOCK_STREAM
+            )
+        except aiodns.error.DNSError as error:
+            raise _failed(host, error) from None
+        texts = {_text(node.addr[0]) for node in info.nodes}
+        # A family that this machine has no way to is left out, unless nothing else is there.
+        usable = {text for text in texts if self._routed(text)} or texts
+        if not usable or len(usable) > MAX_ADDRESSES:
+            raise LookupFailed(f"{host}: {len(usable)} addresses", gone=not usable)
+        ttls = [*(node.ttl for node in info.nodes), *(alias.ttl for alias in info.cnames)]
+        found = tuple(Found(address=text, port=port, name=host) for text in sorted(usable))
+        return Lookup(found=found, ttl_s=float(min(ttls)))
+
+    async def _services(self, name: str) -> Lookup:
+        try:
+            answer = await self._ares.query_dns(name, "SRV")
+        except aiodns.error.DNSError as error:
+            raise _failed(f"{name} (SRV)", error) from None
+        records = [
+            one.data
+            for one in answer.answer
+            if isinstance(one.data, pycares.SRVRecordData)
+            and one.data.target not in ("", ".")  # RFC 2782: not offered here
+        ]
+        if not records or len(records) > MAX_ADDRESSES:
+            raise LookupFailed(f"{name}: {len(records)} SRV records", gone=not records)
+        hosts = sorted({(one.target, one.port) for one in records})
+        lookups = await asyncio.gather(
+            *(self._addresses(host, port) for host, port in hosts), return_exceptions=True
+        )
+        by_host: dict[tuple[str, int], Lookup] = {}
+        failures: list[LookupFailed] = []
+        for key, lookup in zip(hosts, lookups, strict=True):
+            if isinstance(lookup, LookupFailed):
+                failures.append(lookup)
+            elif isinstance(lookup, BaseException):
+                raise lookup
+            else:
+                by_host[key] = lookup
+        if not by_host:
+            raise LookupFailed(
+                f"{name}: {failures[0].detail}", gone=all(one.gone for one in failures)
+            )
+        ttls = [float(one.ttl) for one in answer.answer]
+        ttls += [one.ttl_s for one in by_host.values() if one.ttl_s > 0]
+        return Lookup(found=_weighed(records, by_host), ttl_s=min(ttls))
+
+
+def spread_s(ttl_s: float, least_s: float, most_s: float, draw: random.Random) -> float:
+    """Return when to ask again: the time to live within its bounds, and up to a tenth more, so names don't align."""
+    return min(max(ttl_s, least_s), most_s) * draw.uniform(1.0, 1.1)
+
+
+def _weighed(
+    records: list[pycares.SRVRecordData], by_host: dict[tuple[str, int], Lookup]
+) -> tuple[Found, ...]:
+    best = min(one.priority for one in records)
+    most = max(one.weight for one in records)
+    scale = max(1.0, most / MAX_SRV_WEIGHT)
+    found: dict[tuple[str, int], Found] = {}
+    for one in sorted(records, key=lambda one: (one.priority, one.target, one.port)):
+        lookup = by_host.get((one.target, one.port))
+        for each in lookup.found if lookup else ():
+            # Weights are meant relative to each other; all zero means equal (RFC 2782).
+            weight = max(1, round(one.weight / scale))
+            new = msgspec.structs.replace(each, weight=weight, backup=one.priority > best)
+            found.setdefault((each.address, each.port), new)
+    return tuple(found.values())
+
+
+def _text(address: bytes | str) -> str:
+    text = address.decode() if isinstance(address, bytes) else address
+    return str(ipaddress.ip_address(text))
+
+
+def _failed(what: str, error: aiodns.error.DNSError) -> LookupFailed:
+    code, text = error.args
+    return LookupFailed(f"{what}: {text}", gone=code in _GONE)
