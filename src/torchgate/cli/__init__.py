@@ -4,8 +4,9 @@ Reading order:
 
 - `main` (here): the entry point; turns errors into one message and an exit code
 - `app`: the commands and global options
-- `serve`, `validate`, `schema`, `demo`, `version`: one file per command
+- `serve`, `validate`, `explain`, `schema`, `demo`, `version`: one file per command
 - `judged`: what `validate` says
+- `explained`, `explained_text`: what `explain` says
 - `early`: a signal before the service listens for them itself
 - `head_start`: workers are started before the options are read in full
 - `build`: what was typed -> `torchgate.schema.serve.ServeConfig`

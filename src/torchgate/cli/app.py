@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from torchgate.cli import demo, schema, serve, validate, version
+from torchgate.cli import demo, explain, schema, serve, validate, version
 
 app = typer.Typer(
     name="torchgate",
@@ -34,6 +34,7 @@ def _root(
 
 app.command(epilog=serve.EPILOG)(serve.serve)
 app.command()(validate.validate)
+app.command()(explain.explain)
 app.command()(schema.schema)
 app.command()(demo.demo)
 app.command()(version.version)

@@ -33,7 +33,7 @@ def host_name(raw: bytes) -> str:
     text = raw.decode("latin-1").lower()
     if text.startswith("["):
         return text[: text.find("]") + 1]
-    return text.partition(":")[0].removesuffix(".")
+    return text.partition(":")[0].rstrip(".")
 
 
 class _Entry(Generic[T]):

@@ -1,0 +1,163 @@
+"""Parts of an explanation: each header field of the forwarded request and of the answer, and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from torchgate.routing.edits import FRAMING, FieldEdits
+from torchgate.routing.template import PLACEHOLDERS
+from torchgate.schema.config import ListenerConfig
+from torchgate.schema.routes import HeaderEdit, ProxyAction
+from torchgate.wire.head import Head
+from torchgate.wire.target import encode
+
+OURS = "torchgate"
+"""Origin of what every request or answer gets."""
+
+_FORWARDED = (
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+    "x-real-ip",
+    "x-request-id",
+)
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One header field.
+
+    Attributes:
+        name, value: As sent; for ``remove`` the value is empty.
+        kind: ``keep``: it comes from the client. ``set``, ``add``, ``remove``: an edit. ``own``: every message gets it.
+        origin: ``FILE:LINE (object)`` of an edit, ``client``, or ``torchgate``.
+    """
+
+    name: str
+    value: str
+    kind: str
+    origin: str
+
+
+class Subject:
+    """The request that is explained, as a source of placeholders.
+
+    Args:
+        head: Its head; the path is normalised already.
+        host: Its host, without port.
+        listener: Where it comes to.
+        route: Name of its route, or empty.
+        client: Address of the client.
+    """
+
+    def __init__(
+        self, head: Head, host: str, listener: ListenerConfig, route: str, client: str
+    ) -> None:
+        path = encode(head.normal)
+        scheme = b"http" if listener.tls is None else b"https"
+        values = {
+            "client_ip": client.encode(),
+            "host": host.encode("latin-1"),
+            "listener": listener.name.encode(),
+            "method": head.method,
+            "path": path,
+            "query": head.query,
+            "request_id": head.request_id or b"<new id>",
+            "route": route.encode(),
+            "scheme": scheme,
+            "target": path + (b"?" + head.query if head.query else b""),
+        }
+        if values.keys() != PLACEHOLDERS.keys():
+            raise RuntimeError("a placeholder has no value in explanations")
+        self._values = values
+
+    def placeholder(self, name: str) -> bytes:
+        """Return the value of a placeholder."""
+        return self._values[name]
+
+
+def edited(edits: Sequence[HeaderEdit], subject: Subject) -> list[Line]:
+    """Return what is left of a list of edits: removals first, then the lines in their order."""
+    work = FieldEdits(edits)
+    origins: dict[str, list[HeaderEdit]] = {}
+    for edit in edits:
+        if edit.kind != "add":
+            origins.pop(edit.name, None)
+        if edit.kind != "remove":
+            origins.setdefault(edit.name, []).append(edit)
+    removed = [
+        Line(name=edit.name, value="", kind="remove", origin=edit.origin)
+        for edit in edits
+        if edit.kind == "remove" and edit.name not in origins
+    ]
+    found: list[Line] = []
+    for name, value in work.added(subject):
+        edit = origins[name.decode()].pop(0)
+        text = "<secret>" if edit.secret else value.decode("utf-8", "replace")
+        found.append(Line(name=edit.name, value=text, kind=edit.kind, origin=edit.origin))
+    return [*removed, *found]
+
+
+def request_lines(
+    head: Head,
+    action: ProxyAction,
+    edits: Sequence[HeaderEdit],
+    subject: Subject,
+    listener: ListenerConfig,
+) -> tuple[Line, ...]:
+    """Return the fields of the request that goes to the pool."""
+    changed = edited(edits, subject)
+    drops = {edit.name for edit in edits if edit.kind != "add"}
+    lines = [Line(name="host", value=_host(head, action), kind="own", origin=OURS)]
+    named = {
+        option.strip().lower()
+        for value in head.values(b"connection")
+        for option in value.split(b",")
+    }
+    for raw, value in head.fields:
+        name = raw.decode("latin-1")
+        if name in FRAMING or name in ("host", *_FORWARDED) or raw in named:
+            continue
+        if name in drops or name.startswith(("proxy", "x-client-cert-")):
+            continue
+        text = value.decode("utf-8", "replace")
+        lines.append(Line(name=name, value=text, kind="keep", origin="client"))
+    scheme = subject.placeholder("scheme").decode()
+    client = subject.placeholder("client_ip").decode()
+    own = {
+        "x-forwarded-for": client,
+        "x-forwarded-proto": scheme,
+        "x-forwarded-host": head.host.decode("latin-1"),
+        "x-forwarded-port": str(listener.port) if listener.port else "",
+        "forwarded": f'for={client};host="{head.host.decode("latin-1")}";proto={scheme}',
+        "x-request-id": subject.placeholder("request_id").decode(),
+    }
+    for name, text in own.items():
+        if name not in drops and text:
+            lines.append(Line(name=name, value=text, kind="own", origin=OURS))
+    return (*lines, *changed)
+
+
+def response_lines(
+    edits: Sequence[HeaderEdit], subject: Subject, listener: ListenerConfig, hsts_origin: str
+) -> tuple[Line, ...]:
+    """Return what is known of the answer's fields before there is one."""
+    drops = {edit.name for edit in edits if edit.kind != "add"}
+    own = {"x-request-id": (subject.placeholder("request_id").decode(), OURS)}
+    if listener.tls is not None and listener.tls.hsts:
+        own["strict-transport-security"] = (listener.tls.hsts, hsts_origin or OURS)
+    lines = [
+        Line(name=name, value=value, kind="own", origin=origin)
+        for name, (value, origin) in own.items()
+        if name not in drops
+    ]
+    return (*lines, *edited(edits, subject))
+
+
+def _host(head: Head, action: ProxyAction) -> str:
+    if action.host == "client":
+        return head.host.decode("latin-1")
+    return "<name of the endpoint>" if action.host == "endpoint" else action.host

@@ -1,0 +1,146 @@
+"""Parts of an explanation: which listener a request comes to, what its host demands, which certificate is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import SplitResult
+
+import msgspec
+
+from torchgate.routing.explain_settings import Origins
+from torchgate.routing.table import best_host
+from torchgate.schema.config import ListenerConfig
+from torchgate.schema.front import FrontConfig, HostConfig
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class ListenerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The listener of a request.
+
+    Attributes:
+        name, address, origin: Which, where it listens, where it was written.
+        scheme: ``http`` or ``https``.
+        why: How it was chosen.
+    """
+
+    name: str
+    address: str
+    origin: str
+    scheme: str
+    why: str
+
+
+class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Demands on every request to a host.
+
+    Attributes:
+        name, origin: The object in ``[hosts]``, and where it was written.
+        client_certificate: One is demanded.
+        redirect_https: Plain requests are sent to https.
+    """
+
+    name: str
+    origin: str
+    client_certificate: bool
+    redirect_https: bool
+
+
+class CertificateFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The certificate a client is shown.
+
+    Attributes:
+        name, origin: Which, and where it was written.
+        hosts: What it is valid for.
+        days_left: Until it ends.
+        covers: Whether it is valid for the host that is asked for.
+    """
+
+    name: str
+    origin: str
+    hosts: tuple[str, ...]
+    days_left: int
+    covers: bool
+
+
+def choose_listener(
+    listeners: Sequence[ListenerConfig], url: SplitResult, name: str
+) -> tuple[ListenerConfig | None, str]:
+    """Return the listener a URL leads to, and why it is this one; None when ``name`` is none.
+
+    Args:
+        listeners: All of them.
+        url: What is asked for.
+        name: A listener that was named, or empty.
+    """
+    if name:
+        return next((one for one in listeners if one.name == name), None), "it was named"
+    scheme = url.scheme or "http"
+    same = [one for one in listeners if (one.tls is not None) == (scheme == "https")]
+    port = url.port or _PORTS.get(scheme, 0)
+    for one in same:
+        if one.port == port:
+            return one, f"it speaks {scheme} on port {port}"
+    if url.port is None or not listeners:
+        for one in same[:1]:
+            return one, f"the first that speaks {scheme}; none has port {port}"
+    for one in listeners:
+        if one.port == port:
+            return one, f"it has port {port}, but does not speak {scheme}"
+    one = (same or list(listeners))[0]
+    return one, f"no listener has port {port}; this is the first one"
+
+
+def listener_facts(listener: ListenerConfig, why: str, origins: Origins) -> ListenerFacts:
+    """Return what is told of a listener."""
+    host = listener.host
+    address = host if host.startswith("unix:") else f"{host}:{listener.port}"
+    return ListenerFacts(
+        name=listener.name,
+        address=address,
+        origin=origins.origin(("listeners", listener.name)) or "default",
+        scheme="http" if listener.tls is None else "https",
+        why=why,
+    )
+
+
+def host_config(front: FrontConfig, host: str) -> HostConfig | None:
+    """Return the demands on a host, or None."""
+    by_name = {one.host: one for one in front.hosts}
+    return by_name.get(best_host(host, by_name))
+
+
+def host_facts(host: HostConfig, origins: Origins) -> HostFacts:
+    """Return what is told of the demands on a host."""
+    return HostFacts(
+        name=host.host,
+        origin=origins.origin(("hosts", host.host)),
+        client_certificate=bool(host.client_ca),
+        redirect_https=host.redirect_https,
+    )
+
+
+def certificate_facts(
+    front: FrontConfig, listener: ListenerConfig, host: str, origins: Origins, unix_s: float
+) -> CertificateFacts | None:
+    """Return the certificate a client that asks for ``host`` is shown; None for plain and refused handshakes."""
+    if listener.tls is None:
+        return None
+    by_name = {one.name: one for one in front.certificates}
+    usable = [by_name[name] for name in listener.tls.certificates if name in by_name]
+    wildcard = "*." + host.partition(".")[2]
+    chosen = next((one for one in usable if host in one.hosts), None)
+    if chosen is None:
+        chosen = next((one for one in usable if wildcard in one.hosts), None)
+    covers = chosen is not None
+    if chosen is None:
+        if listener.tls.strict_sni or not usable:
+            return None
+        chosen = usable[0]
+    return CertificateFacts(
+        name=chosen.name,
+        origin=origins.origin(("certificates", chosen.name)),
+        hosts=chosen.hosts,
+        days_left=int((chosen.not_after_unix_s - unix_s) // 86_400),
+        covers=covers,
+    )
