@@ -9,7 +9,7 @@ from torchgate.schema.pools import PoolConfig
 from torchgate.schema.routes import ErrorPage, HeaderEdits, Inherited, RouteConfig
 
 
-class CertificateConfig(msgspec.Struct, frozen=True, kw_only=True):
+class CertificateConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A certificate with its key; files are read by the supervisor, PEM travels in the message.
 
     Attributes:
@@ -27,7 +27,7 @@ class CertificateConfig(msgspec.Struct, frozen=True, kw_only=True):
     not_after_unix_s: float
 
 
-class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
+class HostConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is asked of every request to a host, whatever its route.
 
     Attributes:
@@ -43,7 +43,7 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True):
     redirect_https: bool = False
 
 
-class SpoolConfig(msgspec.Struct, frozen=True, kw_only=True):
+class SpoolConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where answers wait for slow clients when they don't fit in memory.
 
     Attributes:
@@ -55,7 +55,7 @@ class SpoolConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int = 4 * 1024 * 1024 * 1024
 
 
-class FrontConfig(msgspec.Struct, frozen=True, kw_only=True):
+class FrontConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Routes, pools and what they name. Tables are shared so that 40,000 routes stay small.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 
-class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True):
+class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of a pool's list.
 
     Attributes:
@@ -26,7 +26,7 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True):
     drain: bool = False
 
 
-class UpstreamTls(msgspec.Struct, frozen=True, kw_only=True):
+class UpstreamTls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """TLS to the endpoints. Verification is on unless switched off by name.
 
     Attributes:
@@ -43,7 +43,7 @@ class UpstreamTls(msgspec.Struct, frozen=True, kw_only=True):
     verify: bool = True
 
 
-class HealthConfig(msgspec.Struct, frozen=True, kw_only=True):
+class HealthConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Active checks, made by the supervisor for all gateways.
 
     Attributes:
@@ -68,7 +68,7 @@ class HealthConfig(msgspec.Struct, frozen=True, kw_only=True):
     fall: int = 3
 
 
-class OutlierConfig(msgspec.Struct, frozen=True, kw_only=True):
+class OutlierConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Passive ejection.
 
     Attributes:
@@ -95,7 +95,7 @@ class OutlierConfig(msgspec.Struct, frozen=True, kw_only=True):
     slow_start_s: float = 10.0
 
 
-class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
+class PoolLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Bounds of one pool in one gateway; endpoint bounds are per endpoint and gateway.
 
     Attributes:
@@ -117,7 +117,7 @@ class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
     idle_s: float = 55.0
 
 
-class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Phases of an upstream request, seconds; each has its own cause code."""
 
     connect_s: float = 5.0
@@ -127,7 +127,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     total_s: float = 0.0  # 0: none beside the listener's
 
 
-class RetryConfig(msgspec.Struct, frozen=True, kw_only=True):
+class RetryConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When a request may be tried again, always on another endpoint where there is one.
 
     Attributes:
@@ -142,7 +142,7 @@ class RetryConfig(msgspec.Struct, frozen=True, kw_only=True):
     statuses: tuple[int, ...] = ()
 
 
-class PoolConfig(msgspec.Struct, frozen=True, kw_only=True):
+class PoolConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One pool.
 
     Attributes:
@@ -185,7 +185,7 @@ class Health(enum.StrEnum):
     UNHEALTHY = "unhealthy"
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One endpoint of a pool as it is now: one address, resolved and allowed by the guard.
 
     Attributes:

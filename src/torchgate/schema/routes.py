@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 
-class PathMatch(msgspec.Struct, frozen=True, kw_only=True):
+class PathMatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One path of a route.
 
     Attributes:
@@ -26,7 +26,7 @@ class PathMatch(msgspec.Struct, frozen=True, kw_only=True):
     value: str
 
 
-class FieldMatch(msgspec.Struct, frozen=True, kw_only=True):
+class FieldMatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A condition on a header field or a query parameter; any of several values of that name may meet it.
 
     Attributes:
@@ -40,7 +40,7 @@ class FieldMatch(msgspec.Struct, frozen=True, kw_only=True):
     value: str = ""
 
 
-class Match(msgspec.Struct, frozen=True, kw_only=True):
+class Match(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a route answers; empty means any.
 
     Attributes:
@@ -58,7 +58,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     query: tuple[FieldMatch, ...] = ()
 
 
-class HeaderEdit(msgspec.Struct, frozen=True, kw_only=True):
+class HeaderEdit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One change of the fields of a message, after merging; applied in order.
 
     Attributes:
@@ -76,14 +76,14 @@ class HeaderEdit(msgspec.Struct, frozen=True, kw_only=True):
     secret: bool = False
 
 
-class HeaderEdits(msgspec.Struct, frozen=True, kw_only=True):
+class HeaderEdits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Changes of both directions."""
 
     request: tuple[HeaderEdit, ...] = ()
     response: tuple[HeaderEdit, ...] = ()
 
 
-class ErrorPage(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is sent in place of an error of ours (and of the upstream's, when so asked).
 
     Attributes:
@@ -105,14 +105,14 @@ class ErrorPage(msgspec.Struct, frozen=True, kw_only=True):
     upstream: bool = False
 
 
-class ModelAction(msgspec.Struct, frozen=True, kw_only=True, tag="model"):
+class ModelAction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="model"):
     """Predict with a model: POST predicts, GET describes it."""
 
     model: str
     protocol: Literal["plain", "oip"] = "plain"
 
 
-class ProxyAction(msgspec.Struct, frozen=True, kw_only=True, tag="proxy"):
+class ProxyAction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="proxy"):
     """Forward to a pool.
 
     Attributes:
@@ -136,7 +136,7 @@ class ProxyAction(msgspec.Struct, frozen=True, kw_only=True, tag="proxy"):
     hash_on: str = "source"
 
 
-class StaticAction(msgspec.Struct, frozen=True, kw_only=True, tag="static"):
+class StaticAction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="static"):
     """Answer with files beneath a directory.
 
     Attributes:
@@ -158,14 +158,14 @@ class StaticAction(msgspec.Struct, frozen=True, kw_only=True, tag="static"):
     dotfiles: bool = False
 
 
-class RedirectAction(msgspec.Struct, frozen=True, kw_only=True, tag="redirect"):
+class RedirectAction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="redirect"):
     """Send the client elsewhere; ``to`` may hold placeholders."""
 
     to: str
     status: Literal[301, 302, 303, 307, 308] = 308
 
 
-class RespondAction(msgspec.Struct, frozen=True, kw_only=True, tag="respond"):
+class RespondAction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="respond"):
     """Answer with a fixed text."""
 
     status: int = 200
@@ -173,14 +173,14 @@ class RespondAction(msgspec.Struct, frozen=True, kw_only=True, tag="respond"):
     content_type: str = "text/plain; charset=utf-8"
 
 
-class BuiltinAction(msgspec.Struct, frozen=True, kw_only=True, tag="builtin"):
+class BuiltinAction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="builtin"):
     """Leave it to the built-in paths: models, Open Inference Protocol, health, documentation."""
 
 
 Action = ModelAction | ProxyAction | StaticAction | RedirectAction | RespondAction | BuiltinAction
 
 
-class Rewrite(msgspec.Struct, frozen=True, kw_only=True):
+class Rewrite(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     r"""How the path changes on its way to the action; applied in this order, query untouched.
 
     Attributes:
@@ -195,7 +195,7 @@ class Rewrite(msgspec.Struct, frozen=True, kw_only=True):
     add_prefix: str = ""
 
 
-class Inherited(msgspec.Struct, frozen=True, kw_only=True):
+class Inherited(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a request gets from the levels above and from its route, after merging.
 
     Attributes:
@@ -209,7 +209,7 @@ class Inherited(msgspec.Struct, frozen=True, kw_only=True):
     log: float = 1.0
 
 
-class RouteConfig(msgspec.Struct, frozen=True, kw_only=True):
+class RouteConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One route.
 
     Attributes:

@@ -26,6 +26,7 @@ from torchgate.routing.table import Table, best_host, host_name
 from torchgate.schema.config import ListenerConfig
 from torchgate.schema.front import FrontConfig
 from torchgate.schema.routes import (
+    Action,
     BuiltinAction,
     Inherited,
     ModelAction,
@@ -45,7 +46,10 @@ ANY_METHOD: dict[type, tuple[Maker, bool]] = {
     RespondAction: (RespondHandler, False),
     ProxyAction: (ProxyHandler, True),
 }
-"""Action -> what makes the handler of all its methods, and whether that handler takes bodies as they come."""
+"""Action -> what makes the handler of all its methods, and whether that handler takes bodies as they come.
+
+Such a handler depends on the action only, not on the route that has it.
+"""
 
 GET_ONLY: dict[type, Maker] = {StaticAction: StaticHandler}
 """Action -> what makes the handler of GET and HEAD."""
@@ -100,6 +104,7 @@ class FrontRoutes:
         self._context = context
         self._listener = listener
         self._parts = _Parts(front)
+        self._same: dict[Action, Handler] = {}  # routes with equal actions share their handler
         self._table: Table[_Found] = Table(
             (config.match, self._found(config))
             for config in front.routes
@@ -183,9 +188,12 @@ class FrontRoutes:
         make = GET_ONLY.get(type(action))
         if make is not None:
             return Route(place, {b"GET": make(self._context, self._listener, config)})
-        make, streams = ANY_METHOD[type(action)]
+        make_any, streams = ANY_METHOD[type(action)]
         route = Route(place, {})
-        route.any = make(self._context, self._listener, config)
+        handler = self._same.get(action)
+        if handler is None:
+            handler = self._same[action] = make_any(self._context, self._listener, config)
+        route.any = handler
         route.streams = streams
         return route
 
