@@ -213,7 +213,7 @@ class RouteConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """One route.
 
     Attributes:
-        name: Its stable name. Several entries have the same one where its listeners or hosts add different things to it;
+        name: Its stable name. Several entries have it where its listeners or hosts add different things to it;
             such entries never answer the same request.
         origin: Where it was written, ``FILE:LINE``; empty when nobody asked.
         listeners: Names of the listeners it is on; empty means all.
