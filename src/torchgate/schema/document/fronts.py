@@ -51,7 +51,9 @@ _STRUCTS: dict[str, type[msgspec.Struct]] = {
 def host_name(reading: Reading, host: str, path: Path) -> str:
     """Return a host in lower case; what can't be one is noted."""
     found = host.lower()
-    if len(found) > 255 or (_PLAIN_HOST.fullmatch(found) is None and _HOST.fullmatch(found) is None):
+    if len(found) > 255 or (
+        _PLAIN_HOST.fullmatch(found) is None and _HOST.fullmatch(found) is None
+    ):
         hint = ""
         if not found.isascii():
             hint = "write the form that begins with xn--"

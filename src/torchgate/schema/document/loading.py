@@ -29,6 +29,10 @@ from torchgate.schema.serve import ServeConfig
 from torchgate.schema.target import check_name, check_target, parse_target
 
 
+MAX_TIES = 100
+"""Most routes of which a tie with another is told."""
+
+
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """What the files say.
 
@@ -117,9 +121,9 @@ class _Loading:
         for one in made.listeners:
             if metrics.port > 0 and (one.host, one.port) == (metrics.host, metrics.port):
                 reading.wrong(
-                    ("service", "metrics"),
-                    f"the listener {one.name} has this address already",
-                    "give another one, off, or public_metrics = true in the listener",
+                    ("listeners", one.name, "address"),
+                    "the metrics have this address already",
+                    "change metrics in [service], or switch them off there and set public_metrics = true here",
                 )
         for finding in self._checks.service(made):
             reading.wrong(finding.path, finding.what, finding.hint)
@@ -144,7 +148,13 @@ class _Loading:
         )
 
     def _ties(self, routes: Sequence[RouteConfig]) -> None:
+        told: set[str] = set()
         for other, name, what in self._checks.ties(routes):
+            if name in told:
+                continue
+            told.add(name)
+            if len(told) > MAX_TIES:
+                break
             place = self._reading.sources.origin(("routes", other))
             self._reading.wrong(
                 ("routes", name),

@@ -94,11 +94,12 @@ class Reading:
         Raises:
             DocumentError: With everything that is.
         """
-        if self._wrong:
+        if self._wrong or self.sources.mistakes:
             raise DocumentError(self._placed())
 
     def _placed(self) -> list[Mistake]:
-        found = dict.fromkeys(
+        found = dict.fromkeys(self.sources.mistakes)
+        found |= dict.fromkeys(
             self.sources.mistake(path, what, hint) for path, what, hint in self._wrong
         )
         order = {source: index for index, source in enumerate(self.sources.files)}

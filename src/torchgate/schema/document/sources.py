@@ -11,11 +11,13 @@ import functools
 import os
 import re
 from collections.abc import Sequence
+from pathlib import Path as FilePath
 from typing import Any
 
 import rtoml
 
 from torchgate.errors import ConfigError
+from torchgate.schema.document import values
 from torchgate.schema.document.mistakes import (
     DocumentError,
     Mistake,
@@ -82,9 +84,10 @@ class Sources:
 
     Attributes:
         tree: What they say together.
+        mistakes: What overlays remove and isn't there.
 
     Raises:
-        DocumentError: A file can't be read or parsed, or an overlay removes what isn't there.
+        DocumentError: A file can't be read or parsed.
     """
 
     def __init__(self, files: Sequence[str]) -> None:
@@ -98,11 +101,10 @@ class Sources:
         if mistakes:
             raise DocumentError(mistakes)
         self._files = read
+        self.mistakes: list[Mistake] = []
         self.tree: Tree = read[0].tree
         for overlay in read[1:]:
-            self.tree = _merged(self.tree, overlay, mistakes)
-        if mistakes:
-            raise DocumentError(mistakes)
+            self.tree = _merged(self.tree, overlay, self.mistakes)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -132,16 +134,12 @@ class Sources:
 
     def mistake(self, path: Path, what: str, hint: str = "") -> Mistake:
         """Return a mistake with its place."""
-        source = self.owner(path)
-        line, column = source.positions.find(path)
-        return Mistake(
-            path=dotted(path), what=what, hint=hint, file=source.file, line=line, column=column
-        )
+        return _mistake(self.owner(path), path, what, hint)
 
 
 def _text(file: str) -> str:
     try:
-        check_readable(_as_path(file), file)
+        check_readable(FilePath(file), file)
         with open(file, "rb") as opened:
             raw = opened.read(MAX_FILE + 1)
     except ConfigError as error:
@@ -161,12 +159,6 @@ def _text(file: str) -> str:
         what = f"is not UTF-8: byte 0x{raw[error.start]:02x}"
         mistake = Mistake(path="", what=what, file=file, line=line, column=column)
         raise DocumentError([mistake]) from None
-
-
-def _as_path(file: str) -> Any:
-    import pathlib
-
-    return pathlib.Path(file)
 
 
 def _parsed(file: str, text: str) -> Tree:
@@ -193,7 +185,10 @@ def _repeated(text: str, line: int) -> tuple[str, str] | None:
         return None
     path, offset = positions.repeated
     first, _ = positions.at(offset)
-    return f"{dotted(path)} is there twice", f"first on line {first}: {lines[first - 1].strip()[:100]}"
+    return (
+        f"{dotted(path)} is there twice",
+        f"first on line {first}: {lines[first - 1].strip()[:100]}",
+    )
 
 
 def _merged(tree: Tree, overlay: Source, mistakes: list[Mistake]) -> Tree:
@@ -215,37 +210,45 @@ def _objects(section: str, old: Tree, new: Tree, overlay: Source, mistakes: list
         present = result.get(name)
         if not isinstance(change, dict) or not isinstance(present, dict):
             if isinstance(change, dict) and "remove" in change:
-                path = (section, name, "remove")
-                mistakes.append(_no_such(path, overlay, f"no {name!r} to remove", old, section))
-            result[name] = change
+                mistakes.append(_no_such(overlay, (section, name, "remove"), name, old, section))
+            else:
+                result[name] = change
             continue
-        drop = change.get("remove")
+        drop = change.get("remove", [])
         if drop is True:
             del result[name]
             continue
-        kept = {key: value for key, value in present.items() if key not in (drop or ())}
-        for key in drop or ():
-            if key not in present:
-                path = (section, name, "remove")
-                mistakes.append(_no_such(path, overlay, f"no {key!r} to remove", present, "keys"))
-        if section == "routes" and EXCLUSIVE & change.keys():
-            kept = {
-                key: value for key, value in kept.items() if key not in EXCLUSIVE - change.keys()
-            }
-        result[name] = _deep(kept, {k: v for k, v in change.items() if k != "remove"})
+        kept = _without(present, drop, (section, name, "remove"), overlay, mistakes)
+        added = {key: value for key, value in change.items() if key != "remove"}
+        if section == "routes" and not EXCLUSIVE.isdisjoint(added):
+            gone = EXCLUSIVE - added.keys()
+            kept = {key: value for key, value in kept.items() if key not in gone}
+        result[name] = _deep(kept, added)
     return result
 
 
-def _no_such(path: Path, overlay: Source, what: str, known: Tree, kind: str) -> Mistake:
-    line, column = overlay.positions.find(path)
-    name = what.split("'")[1] if "'" in what else ""
+def _without(
+    present: Tree, drop: Any, path: Path, overlay: Source, mistakes: list[Mistake]
+) -> Tree:
+    """Return an object without the keys that an overlay removes."""
+    if not isinstance(drop, list) or not all(isinstance(key, str) for key in drop):
+        what = f"got {values.shown(drop)}, expected true or a list of keys"
+        mistakes.append(_mistake(overlay, path, what))
+        return present
+    mistakes += [
+        _no_such(overlay, path, key, present, "keys") for key in drop if key not in present
+    ]
+    return {key: value for key, value in present.items() if key not in drop}
+
+
+def _no_such(overlay: Source, path: Path, name: str, known: Tree, kind: str) -> Mistake:
+    return _mistake(overlay, path, f"no {name!r} to remove", suggestion(name, known, kind))
+
+
+def _mistake(source: Source, path: Path, what: str, hint: str = "") -> Mistake:
+    line, column = source.positions.find(path)
     return Mistake(
-        path=dotted(path),
-        what=what,
-        hint=suggestion(name, known, kind),
-        file=overlay.file,
-        line=line,
-        column=column,
+        path=dotted(path), what=what, hint=hint, file=source.file, line=line, column=column
     )
 
 

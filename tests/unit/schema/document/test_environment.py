@@ -1,0 +1,146 @@
+"""Values from variables: types are kept, mistakes name the variable, nothing becomes a key."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.schema.document.reading import ROUTE, mistakes, read
+from torchgate.schema.document.environment import Environment
+
+
+def filled(text, **variables):
+    environment = Environment(variables)
+    return environment.fill(text), environment.wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("${A}", "x"),
+        ("${A}-${B}", "x-"),
+        ("${B:-d}", "d"),
+        ("${C:-d}", "d"),
+        ("${C:-}", ""),
+        ("${A:-d}", "x"),
+        ("$${A}", "${A}"),
+        ("$$${A}", "$${A}"),
+        ("$A {A} $", "$A {A} $"),
+        ("${C:-a:-b$c}", "a:-b$c"),
+    ],
+)
+def test_texts_are_filled(text, result):
+    assert filled(text, A="x", B="") == (result, [])
+
+
+def test_a_text_from_a_variable_is_not_filled_again():
+    assert filled("${A}", A="${B}", B="x") == ("${B}", [])
+
+
+TYPED = """
+[service]
+gateways = "${GATEWAYS:-2}"
+grace = "${GRACE}"
+metrics = "127.0.0.1:${PORT}"
+[listeners.web]
+public_metrics = "${FLAG}"
+cors = "${ORIGINS}"
+limits.body = "${BODY}"
+[pools.p]
+endpoints = ["${APP}"]
+outlier = { error_rate = "${RATE}" }
+balance = "${BALANCE}"
+"""
+
+SET = {
+    "GRACE": "1500ms", "PORT": "0", "FLAG": "true", "ORIGINS": "https://a.example, https://b.example",
+    "BODY": "1MiB", "APP": "a:1", "RATE": "0.25", "BALANCE": "hash",
+}  # fmt: skip
+
+
+def test_a_value_that_is_one_variable_has_the_type_of_its_key(tmp_path):
+    config = read(tmp_path, TYPED + ROUTE, environ=SET)
+    listener, pool = config.listeners[0], config.front.pools[0]
+    assert (config.gateways, config.grace_s, config.metrics.port) == (2, 1.5, 0)
+    assert listener.public_metrics is True
+    assert listener.cors.origins == ("https://a.example", "https://b.example")
+    assert listener.limits.body_bytes == 1024 * 1024
+    assert (pool.endpoints[0].address, pool.outlier.error_rate, pool.balance) == (
+        "a:1",
+        0.25,
+        "hash",
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("GATEWAYS", "many", "service.gateways: got 'many' (from ${GATEWAYS})"),
+        ("GATEWAYS", "2.0", "service.gateways: got '2.0' (from ${GATEWAYS})"),
+        ("GATEWAYS", "1" * 6000, "service.gateways: got '1111"),
+        ("GRACE", "soon", "service.grace: 'soon' is not a duration (from ${GRACE})"),
+        ("PORT", "http", "service.metrics: got '127.0.0.1:http' (from ${PORT})"),
+        ("FLAG", "maybe", "listeners.web.public_metrics: got 'maybe' (from ${FLAG})"),
+        ("BODY", "", "listeners.web.limits.body: '' is not a size (from ${BODY})"),
+        ("RATE", "nan", "pools.p.outlier.error_rate: 'nan' (from ${RATE}) is out of range"),
+        ("BALANCE", "hsh", "pools.p.balance: got 'hsh' (from ${BALANCE})"),
+    ],
+)
+def test_a_mistake_names_the_variable(tmp_path, variable, value, said):
+    (found,) = mistakes(tmp_path, TYPED + ROUTE, environ={**SET, variable: value})
+    assert said in found
+
+
+def test_a_missing_variable_is_one_mistake_with_the_nearest_one(tmp_path):
+    text = '[service]\ngateways = "${GATEWAY}"\n' + ROUTE
+    (found,) = mistakes(tmp_path, text, environ={"GATEWAYS": "2"})
+    assert "torchgate.toml:2:1: service.gateways: the environment has no variable GATEWAY" in found
+    assert "did you mean GATEWAYS?" in found
+
+
+@pytest.mark.parametrize("text", ["${", "${A", "${1}", "${}", "${A-b}", "${A B}"])
+def test_a_variable_that_is_not_closed_or_not_named_is_a_mistake(text):
+    assert [what for _, what, _ in filled(text, A="x")[1]] == [
+        f"a variable is not closed or not named: {text!r}"
+    ]
+
+
+def test_names_of_tables_and_keys_are_not_filled(tmp_path):
+    found = mistakes(tmp_path, '[pools."${A}"]\nendpoints = ["a:1"]\n' + ROUTE, environ={"A": "b"})
+    assert "'${A}' can't be a name" in found[0]
+
+
+@given(st.text(), st.text())
+@settings(max_examples=300, deadline=None)
+def test_what_a_variable_holds_stays_one_value(before, value):
+    result, _ = filled(before.replace("$", "") + "${A}", A=value)
+    assert result == before.replace("$", "") + value
+
+
+TREES = st.recursive(
+    st.text(max_size=5) | st.integers() | st.booleans(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+@given(TREES)
+@settings(max_examples=200, deadline=None)
+def test_a_tree_without_variables_is_unchanged_and_one_with_escapes_gets_them_back(tree):
+    environment = Environment({})
+    plain = _mapped(tree, lambda text: text.replace("${", ""))
+    assert environment.fill(plain) == plain
+    escaped = _mapped(plain, lambda text: text + "$${x}")
+    assert environment.fill(escaped) == _mapped(plain, lambda text: text + "${x}")
+    assert not environment.wrong
+
+
+def _mapped(value, change):
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_mapped(one, change) for one in value]
+    if isinstance(value, dict):
+        return {key: _mapped(one, change) for key, one in value.items()}
+    return value

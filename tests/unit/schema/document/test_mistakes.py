@@ -1,0 +1,232 @@
+"""All that is wrong is told at once, each with file, line, path and how to mend it."""
+
+import json
+
+import pytest
+
+from tests.unit.schema.document.reading import ROUTE, mistakes, read
+from torchgate.schema.document.loading import load
+from torchgate.schema.document.mistakes import SHOWN, DocumentError, dotted
+
+MANY = """\
+[listners.x]
+[listeners.web]
+address = "foo"
+limits = "strct"
+[pools.app]
+endpoints = ["http://a:80", 3, { adress = "x:1" }]
+balance = "p2"
+[routes.api]
+path = "v1"
+proxi = "app"
+proxy = "ap"
+limits = "nope"
+[routes.files]
+headers.response.set = { "x y" = "v", ok = "a\\r\\nb" }
+static = "nowhere"
+host = "Foo:80"
+[limits.strict]
+body = "64Mib8"
+"""
+
+FOUND = [
+    "1:2: listners: unknown table 'listners' | did you mean listeners?",
+    "3:1: listeners.web.address: got 'foo', expected HOST:PORT",
+    "4:1: listeners.web.limits: no limits are named 'strct' | did you mean strict?",
+    "6:29: pools.app.endpoints[1]: got 3, expected a table",
+    "6:34: pools.app.endpoints[2].adress: unknown key 'adress' | did you mean address?",
+    "7:1: pools.app.balance: got 'p2', expected one of p2c, round-robin, least-time, hash | did you mean p2c?",
+    "9:1: routes.api.path: the path 'v1' has to begin with a slash | write /v1",
+    "10:1: routes.api.proxi: unknown key 'proxi' | did you mean proxy?",
+    "11:1: routes.api.proxy: no pool is named 'ap' | did you mean app?",
+    "12:1: routes.api.limits: no limits are named 'nope' | limits: strict",
+    "14:26: routes.files.headers.response.set.\"x y\": 'x y' is not the name of a header field",
+    "14:39: routes.files.headers.response.set.ok: 'a\\r\\nb' holds the control character",
+    "15:1: routes.files.static: the folder nowhere doesn't exist",
+    "16:1: routes.files.host: got 'Foo:80', expected a name",
+    "18:1: limits.strict.body: '64Mib8' is not a size",
+]
+
+
+@pytest.mark.pain("N17")
+def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name(tmp_path):
+    found = mistakes(tmp_path, MANY)
+    assert len(found) == len(FOUND)
+    for line, wanted in zip(found, FOUND, strict=True):
+        assert line.startswith(f"torchgate.toml:{wanted}")
+
+
+# What is written (beside a route), and what is said of it.
+ONE = [
+    ('[service]\ngateway = 2', "service.gateway: unknown key 'gateway' | did you mean gateways?"),
+    ("[service]\ngateways = 0", "service.gateways: 0 is out of range | from 1 to 64"),
+    ('[service]\ngateways = "2"', "service.gateways: got '2', expected a whole number"),
+    ("[service]\ngateways = true", "service.gateways: got true, expected a whole number"),
+    ("[service]\ngateways = nan", "service.gateways: got nan, expected a whole number"),
+    ("[service]\ngrace = 0", "service.grace: '0' is not a duration"),
+    ("[service]\ngrace = -1", "service.grace: '-1' is not a duration"),
+    ("[service]\ngrace = 1979-05-27", "service.grace: got a date, expected a duration"),
+    ('[service]\ngrace = "9999999h"', "service.grace: 9999999h: at most 366 days"),
+    ('[service]\naccess_log = "no/such/log"', "its folder doesn't exist"),
+    ("service = 3", "service: got 3, expected a table"),
+    ("[listeners]\nweb = 1", "listeners.web: got 1, expected a table"),
+    ('[listeners.w]\naddress = ":65536"', "listeners.w.address: port 65536 is out of range"),
+    ('[listeners.w]\naddress = "unix:x"', "expected unix: and an absolute path"),
+    ('[listeners.w]\ncors = "example.org"', "listeners.w.cors: 'example.org' is not an origin"),
+    ('[listeners.w]\ntls = "c"', "no certificate is named 'c' | there are no certificates"),
+    ('[listeners.w]\npolicies = ["secure"]\n[policies.secured]', "did you mean secured?"),
+    ('[listeners.w]\ntrusted_proxies = "10.0.0.1/8"', "expected a network such as 10.0.0.0/8"),
+    (
+        '[listeners.a]\naddress = "127.0.0.1:80"\n[listeners.b]\naddress = "127.0.0.1:80"',
+        "listeners.b.address: the listener a has this address already",
+    ),
+    (
+        '[listeners.a]\naddress = "127.0.0.1:8002"',
+        "listeners.a.address: the metrics have this address already",
+    ),
+    ('[certificates.c]\nchain = "x.pem"\nkey = "y.pem"', "certificates.c.key: y.pem doesn't exist"),
+    ('[certificates.c]\nchain = "x.pem"', "certificates.c: the key 'key' is missing"),
+    ('[hosts."a b"]', "expected a name such as api.example.com"),
+    ('[hosts."a.example:80"]', "without the port: a.example"),
+    ('[hosts."*"]', "leave it out for any host"),
+    ('[hosts."münchen.example"]', "begins with xn--"),
+    ('[hosts."a.example"]\nclient_ca = "ca.pem"', "ca.pem doesn't exist"),
+    ("[pools.p]\nendpoints = []", "a pool needs at least one endpoint"),
+    ('[pools.p]\nendpoints = ["a"]', "expected HOST:PORT"),
+    ('[pools.p]\nendpoints = ["a:0"]', "expected HOST:PORT"),
+    ('[pools.p]\nendpoints = ["https://a:1/"]', '| write "a:1" and tls = true in the pool'),
+    ('[pools.p]\nendpoints = ["::1:80"]', "expected [::1]:80"),
+    ('[pools.p]\nendpoints = [{ weight = 2 }]', "an endpoint has either an address or srv"),
+    ('[pools.p]\nendpoints = [{ address = "a:1", weight = 0 }]', "weight: 0 is out of range"),
+    ('[pools.p]\nendpoints = [{ address = "a:1", backup = true }]', "every endpoint is a backup"),
+    ('[pools.p]\nendpoints = ["a:1"]\nhealth = "ping"', "expected one of http, tcp, tls, off"),
+    ('[pools.p]\nendpoints = ["a:1"]\ntls = { key = "k" }', "certificate and key go together"),
+    ('[pools.p]\nendpoints = ["a:1"]\nretry = { attempts = 0 }', "retry.attempts: 0 is out"),
+    ("[models.net]", "models.net: the key 'target' is missing"),
+    ('[models.net]\ntarget = "nix.py:net"', "models.net.target: nix.py doesn't exist"),
+    ('[models.stats]\ntarget = "m:net"', "'stats' can't be a served name"),
+    ('[models.net]\ntarget = "m:net"\nmemory_limit = "1MB"', "less than a worker needs"),
+    ('[models.net]\ntarget = "m:net"\nversion = "a/b"', "can't be a version"),
+    ('[models.net]\ntarget = "m:net"\nnonfinite = "eror"', "did you mean error?"),
+    ("[routes.r]", "routes.r: the route has no action"),
+    ('[routes.r]\nproxy = "p"\nrespond = "x"', "the route has 2 actions: proxy, respond"),
+    ('[routes.r]\nproxy = { hash_on = "ip" }', "routes.r.proxy: the key 'pool' is missing"),
+    ("[routes.r]\nbuiltin = false", "routes.r.builtin: got false, expected true"),
+    ('[routes.r]\nrespond = "x"\nmethod = "get"', "did you mean GET?"),
+    ('[routes.r]\nrespond = "x"\npath = "/a/*/b"', "has a * that isn't the last segment"),
+    ('[routes.r]\nrespond = "x"\npath = "/a*"', "has a * that isn't the last segment"),
+    ('[routes.r]\nrespond = "x"\npath = "/a/../b"', "is not normal"),
+    ('[routes.r]\nrespond = "x"\npath = "/a?b=1"', "when.query"),
+    ('[routes.r]\nrespond = "x"\npath = "/a%20b"', "paths are compared decoded"),
+    ('[routes.r]\nrespond = "x"\npath = { pattern = "(a" }', "the pattern '(a' is refused"),
+    ('[routes.r]\nrespond = "x"\nwhen.headers.x = 3', "routes.r.when.headers: got 3"),
+    ('[routes.r]\nrespond = "x"\nlisteners = "web"', "no listener is named 'web'"),
+    ('[routes.r]\nrespond = "x"\nlog = 2', "routes.r.log: 2 is out of range"),
+    ('[routes.r]\nrespond = "x"\npages = [{ statuses = 404 }]', "needs a file or a redirect"),
+    ('[routes.r]\nrespond = "x"\npages = [{ statuses = "3xx", file = "x" }]', "got '3xx'"),
+    ('[routes.r]\nmodel = "nix"', "routes.r.model: no model is named 'nix'"),
+    ('[routes.r]\nstatic = { root = "." , index = 3 }', "routes.r.static.index: got 3"),
+    ('[routes."a b"]\nrespond = "x"', "'a b' can't be a name"),
+    (
+        '[routes.r]\nrespond = "x"\nheaders.request = { set = { a = "1" }, replace = { A = "2" } }',
+        "a is in replace and in set",
+    ),
+    ('[routes.r]\nrespond = "x"\nheaders.request.set = { connection = "x" }', "can't be edited"),
+    ('[routes.r]\nrespond = "x"\nremove = true', "unknown key 'remove'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), ONE)
+def test_a_mistake_is_told_once(tmp_path, text, said):
+    found = mistakes(tmp_path, f"{text}\n[routes.other]\npath = '/other'\nrespond = 'x'\n")
+    assert [line for line in found if said in line], found
+    assert len(found) <= (2 if "pem" in text or "tls = {" in text else 1), found
+    assert all(line.startswith("torchgate.toml:") and line[15].isdigit() for line in found), found
+
+
+def test_of_many_routes_that_tie_each_is_told_once(tmp_path):
+    text = "".join(f'[routes.r{number}]\nrespond = "x"\n' for number in range(30))
+    assert len(mistakes(tmp_path, text)) == 29
+
+
+def test_routes_that_tie_name_each_other(tmp_path):
+    text = '[routes.a]\npath = "/x"\nrespond = "1"\n[routes.b]\npath = "/x"\nrespond = "2"\n'
+    (found,) = mistakes(tmp_path, text)
+    assert found.startswith(
+        "torchgate.toml:4:9: routes.b: matches the same requests as the route a"
+    )
+    assert "torchgate.toml:1" in found
+
+
+# Files that are no TOML, and what is said of them.
+BROKEN = [
+    (b"", "is empty"),
+    (b"a = \n", "1:5: no valid TOML"),
+    (b"a = 1\nb = = 2\n", "2:5: no valid TOML"),
+    (b"[routes.a]\nx = 1\n[routes.a]\n", "3:9: routes.a is there twice"),
+    (b"[a]\nb = 1\n\nb = 2\n", "4:1: a.b is there twice"),
+    (b'a = "\xff"\n', "1:6: is not UTF-8: byte 0xff"),
+    (b"\n\n\xc3(", "3:1: is not UTF-8"),
+    (b'a = "unclosed\n', "1:14: no valid TOML"),
+    (b"a = " + b"[" * 100_000 + b"]" * 100_000, "no valid TOML"),
+    (b"a = " + b"{a=" * 100_000 + b"1" + b"}" * 100_000, "no valid TOML"),
+    (b"[" + b"a." * 100_000 + b"a]\nb = 1", "no valid TOML"),
+    (b"\0", "1:2: no valid TOML"),
+]
+
+
+@pytest.mark.parametrize(("content", "said"), BROKEN, ids=range(len(BROKEN)))
+def test_a_file_that_is_no_toml_is_told_with_its_line(tmp_path, content, said):
+    file = tmp_path / "torchgate.toml"
+    file.write_bytes(content)
+    with pytest.raises(DocumentError) as raised:
+        load([str(file)], None, {})
+    (mistake,) = raised.value.mistakes
+    assert said in mistake.text()
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    (tmp_path / "torchgate.tml").write_text(ROUTE)
+    for file, said in (
+        (tmp_path / "torchgate.toml", "doesn't exist"),
+        (tmp_path, "is a directory"),
+        (tmp_path / "no" / "file.toml", "doesn't exist"),
+    ):
+        with pytest.raises(DocumentError) as raised:
+            load([str(file)], None, {})
+        assert said in raised.value.detail
+
+
+def test_a_huge_file_is_not_read(tmp_path):
+    file = tmp_path / "torchgate.toml"
+    with file.open("wb") as opened:
+        opened.truncate(65 * 1024 * 1024)
+    with pytest.raises(DocumentError, match="1 mistake") as raised:
+        load([str(file)], None, {})
+    assert "is larger than 64 MiB" in raised.value.detail
+
+
+def test_a_file_without_anything_to_serve_is_refused(tmp_path):
+    (found,) = mistakes(tmp_path, "[service]\n")
+    assert "nothing to serve" in found
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_no_mistake(tmp_path):
+    config = read(tmp_path, "\ufeff" + ROUTE.replace("\n", "\r\n"))
+    assert config.front.routes[0].name == "any"
+
+
+def test_of_hundreds_of_mistakes_the_first_are_written_out_and_all_are_counted(tmp_path):
+    text = "".join(
+        f'[routes.r{number}]\npath = "/{number}"\nproxy = "nix"\n' for number in range(300)
+    )
+    with pytest.raises(DocumentError) as raised:
+        read(tmp_path, text)
+    assert raised.value.what.startswith("300 mistakes in ")
+    assert raised.value.detail.splitlines()[-1] == f"... and {300 - SHOWN} more"
+
+
+def test_paths_are_written_as_in_toml():
+    assert dotted(("hosts", "a.example", "headers")) == 'hosts."a.example".headers'
+    assert dotted(("pools", "p", "endpoints", 0, "x-y_z")) == "pools.p.endpoints[0].x-y_z"
+    assert json.loads(dotted(('say "hi"',))) == 'say "hi"'
