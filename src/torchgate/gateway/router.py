@@ -244,4 +244,7 @@ class Router:
         dressed = self._dressed.get(key)
         if dressed is None:
             dressed = self._dressed[key] = found.like(level)
+            if level.allow != NO_ROUTE.allow:
+                methods = {*found.allow.split(b", "), *level.allow.split(b", ")} - {b"OPTIONS"}
+                dressed.allow = b", ".join([*sorted(methods), b"OPTIONS"])
         return dressed
