@@ -231,17 +231,27 @@ class Exchange:
             oip: Which form; by default that of the route.
             headers: Further field lines.
         """
+        status, content_type, body, more = self.describe(error, self.oip if oip is None else oip)
+        self.respond(status, content_type, body, (*headers, *more), error.cause)
+
+    def describe(
+        self,
+        error: RequestError,
+        oip: bool,  # noqa: FBT001 - as `respond_error`
+    ) -> tuple[int, str, bytes, Headers]:
+        """Return what to answer with for ``error``: status, media type, body and further field lines."""
         pages = self.route.pages
-        instead = pages.of_error(self, error) if pages is not None else None
+        instead = None if pages is None else pages.of_error(self, error)
+        headers: Headers = ()
         if instead is not None:
             status, content_type, body = instead.status, instead.content_type, instead.body
-            headers = (*headers, *instead.headers)
+            headers = instead.headers
         else:
-            make = oip_json if (self.oip if oip is None else oip) else problem_json
+            make = oip_json if oip else problem_json
             status, content_type, body = make(error, self.request_id.decode("ascii"))
         if error.retry_after_s is not None:
             headers = (*headers, (b"retry-after", b"%d" % error.retry_after_s))
-        self.respond(status, content_type, body, headers, error.cause)
+        return status, content_type, body, headers
 
     def begin(self, status: int, content_type: bytes | str, headers: Headers = ()) -> None:
         """Start a streamed answer of unknown length; `write` and `finish` follow.

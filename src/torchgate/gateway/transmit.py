@@ -12,7 +12,7 @@ from torchgate.gateway.exchange import Exchange, Headers
 from torchgate.gateway.placeholders import Placeholders
 from torchgate.gateway.respond import LAST_CHUNK, edited_lines
 from torchgate.gateway.sending import Sender
-from torchgate.schema.problem import oip_json, problem_json
+from torchgate.schema.problem import problem_json
 
 COPY_BYTES = 16 * 1024
 """Bodies up to this size are copied behind their head; larger ones are written as they are."""
@@ -248,10 +248,9 @@ class Transmitter(Sender):
         exchange.cancel()
         exchange.keep_alive = False
         self.last = True
-        make = oip_json if exchange.oip else problem_json
-        exchange.status, content_type, body = make(error, exchange.request_id.decode("ascii"))
+        exchange.status, content_type, body, headers = exchange.describe(error, exchange.oip)
         exchange.cause = error.cause
-        self._frame(exchange, content_type, body, ())
+        self._frame(exchange, content_type, body, headers)
 
 
 def _encoded(headers: Headers, coding: bytes) -> Headers:
