@@ -132,6 +132,11 @@ class Front(Protocol):
         """Whether the built-in paths answer what no route does."""
         ...
 
+    @property
+    def empty(self) -> bool:
+        """Whether there are no routes, and the same applies to every request."""
+        ...
+
     def find(self, head: Head) -> Route | None:
         """Return the most specific route of a head whose path is normalised, or None."""
         ...
@@ -156,17 +161,21 @@ class Router:
         default: Route of an exchange without a head, such as one that can't be read: no handlers.
     """
 
-    __slots__ = ("_dressed", "_exact", "_front", "_prefixes", "_raw", "default")
+    __slots__ = ("_dressed", "_exact", "_front", "_prefixes", "_raw", "_simple", "default")
 
     def __init__(
         self, routes: Sequence[Route], prefixes: Sequence[Route] = (), front: Front | None = None
     ) -> None:
+        self.default = NO_ROUTE if front is None else front.unrouted(None)
+        self._simple = front is None or (front.empty and front.builtin)
+        if front is not None and self._simple:  # what applies to all is put on once and for all
+            routes = [route.like(self.default) for route in routes]
+            prefixes = [route.like(self.default) for route in prefixes]
         self._exact = {route.path: route for route in routes}
         self._raw = {encode(route.path): route for route in routes}
         self._prefixes = tuple(prefixes)
         self._front = front
         self._dressed: dict[tuple[Route, Route], Route] = {}
-        self.default = NO_ROUTE if front is None else front.unrouted(None)
 
     def extended(self, routes: Iterable[Route]) -> Router:
         """Return a router with further exact routes, which win over those of the same path."""
@@ -183,16 +192,14 @@ class Router:
         """
         if head.router is self:
             return cast("Route", head.route)
-        route = None
-        if self._front is None:
-            route = self._raw.get(head.path)
+        head.route = None
+        route = self._raw.get(head.path) if self._simple else None
         if route is not None:
             head.normal = route.path
         elif head.path == b"*":
             head.normal = "*"
             route = self.fallback(head)
         else:
-            head.route = None
             head.normal = normalise(head.path)
             route = self._look_up(head)
         head.route = route
@@ -216,7 +223,7 @@ class Router:
 
     def _look_up(self, head: Head) -> Route:
         front = self._front
-        if front is None:
+        if front is None or self._simple:
             found = self.find(head.normal)
             if found is None:
                 raise RequestError(Cause.NOT_FOUND, "There is nothing at this path.")

@@ -64,3 +64,30 @@ def test_an_extended_router_leaves_the_old_one_alone():
     assert new.find("/b") is page
     assert new.find("/a") is old.find("/a")
     assert old.find("/b") is None
+
+
+class Level:
+    """Stands in for the routes of a listener that has none, but says something about every answer."""
+
+    builtin = True
+    empty = True
+
+    def __init__(self):
+        self.level = Route("*", {})
+        self.level.log_share = 0.5
+
+    def find(self, head):
+        raise AssertionError("there is nothing to find")
+
+    def unrouted(self, head):
+        return self.level
+
+
+def test_without_routes_the_built_in_paths_are_found_as_ever_and_carry_what_the_listener_says():
+    router = Router([Route("/a", {b"GET": nothing})], [Route("/b/", {b"GET": nothing})], Level())
+    for target in (b"/a", b"/%61", b"/b/c"):
+        assert router.resolve(head(target)).log_share == 0.5
+    asked = head(b"/c")
+    with pytest.raises(RequestError):
+        router.resolve(asked)
+    assert router.fallback(asked).log_share == 0.5

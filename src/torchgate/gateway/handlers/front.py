@@ -105,22 +105,29 @@ class FrontRoutes:
         self._listener = listener
         self._parts = _Parts(front)
         self._same: dict[Action, Handler] = {}  # routes with equal actions share their handler
-        self._table: Table[_Found] = Table(
+        found = [
             (config.match, self._found(config))
             for config in front.routes
             if not config.listeners or listener.name in config.listeners
-        )
+        ]
+        self._table: Table[_Found] = Table(found)
         inherited = front.unrouted.get(listener.name, Inherited())
         by_host = front.unrouted_by_host.get(listener.name, -1)
         self._unrouted = _Found(
             self._level(inherited), front.by_host[by_host] if by_host >= 0 else {}
         )
+        self._empty = not found and not self._unrouted.hosts
         self._refusing: dict[tuple[Route, frozenset[bytes]], Route] = {}
 
     @property
     def builtin(self) -> bool:
         """Whether the built-in paths answer what no route does."""
         return self._listener.builtin
+
+    @property
+    def empty(self) -> bool:
+        """See `torchgate.gateway.router.Front.empty`."""
+        return self._empty
 
     def find(self, head: Head) -> Route | None:
         """See `torchgate.gateway.router.Front.find`."""
