@@ -109,8 +109,16 @@ class Stage:
         meters = GatewayMeters(self.counters, "gateway-0")
         log = AccessLog(str(self.log_file), meters.lines_dropped)
         self.shared = Shared(
-            self.loop, clock, time.time, meters, log, self._memory, self.reports.append
+            self.loop,
+            clock,
+            time.time,
+            meters,
+            log,
+            self._memory,
+            self.reports.append,
+            self._front.spool,
         )
+        self._router = self.make_router()
         self.listener = Listener(
             self.config, self.shared, self._router, self._fd_limit, front=self._front
         )
@@ -127,6 +135,10 @@ class Stage:
         self.listener.abort()
         await asyncio.sleep(0.01)
         self.shared.close()
+
+    def make_router(self):
+        """Return what is served; called on the loop, when all but the listener is there."""
+        return self._router
 
     def call(self, function, *args):
         """Run ``function`` on the loop and wait for it."""

@@ -257,5 +257,5 @@ def test_a_log_line_has_every_field_and_no_client_can_break_out_of_it(stage):
     assert echo["duration_ms"] >= 0
     assert set(echo) == {
         "time", "request_id", "client", "method", "path", "status", "cause", "model", "bytes_in",
-        "bytes_out", "duration_ms", "queue_ms", "compute_ms", "replica",
+        "bytes_out", "duration_ms", "queue_ms", "compute_ms", "replica", "route",
     }  # fmt: skip

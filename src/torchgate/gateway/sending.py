@@ -9,8 +9,10 @@ from __future__ import annotations
 import abc
 import asyncio
 import collections
+import contextlib
 import os
 import socket
+import struct
 import traceback
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from torchgate.gateway.listener import Listener
     from torchgate.gateway.sink import SwitchedPeer
 
+_RESET = struct.pack("ii", 1, 0)  # struct linger: closing sends RST, where libuv's abort alone sends FIN
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
 _STREAMING = ExchangeState.STREAMING
 _CANCELLED = ExchangeState.CANCELLED
 
@@ -186,9 +190,15 @@ class Sender(abc.ABC):
             self._transport.close()
 
     def abort(self) -> None:
-        """Reset the connection."""
-        if self._transport is not None:
-            self._transport.abort()
+        """Reset the connection: the client can't take what it has for a whole answer."""
+        transport = self._transport
+        if transport is None:
+            return
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in _INTERNET:
+            with contextlib.suppress(OSError):  # it is gone already
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        transport.abort()
 
     def break_off(self, exchange: Exchange, cause: str) -> None:
         """End an answer that can't be completed: the client sees a reset, never a short answer that looks whole."""

@@ -39,8 +39,12 @@ _json = msgspec.json.Encoder().encode
 _FORMAT = (
     b'{"time":"%s.%03dZ","request_id":"%s","client":"%s","method":"%s","path":%s,"status":%d,'
     b'"cause":"%s","model":%s,"bytes_in":%d,"bytes_out":%d,"duration_ms":%.3f,"queue_ms":%.3f,'
-    b'"compute_ms":%.3f,"replica":%d}\n'
+    b'"compute_ms":%.3f,"replica":%d,"route":%s%s}\n'
 )
+_UPSTREAM = b',"pool":%s,"endpoint":%s,"attempts":%d,"upstream_ms":%.3f'
+
+_GOLDEN = 0.6180339887498949
+"""Steps of this size spread evenly over 0 to 1, and so do those of every n-th line."""
 
 
 def json_text(text: str) -> bytes:
@@ -48,10 +52,20 @@ def json_text(text: str) -> bytes:
     return _json(text)
 
 
+class LoggedRoute(Protocol):
+    """What the log asks of a route."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def log_share(self) -> float: ...  # noqa: D102
+
+
 class LogEntry(Protocol):
     """What a line is made of: an exchange of `torchgate.gateway.exchange`.
 
-    ``request_id`` is visible ASCII, ``method`` a token, ``client`` an address; ``path`` and ``model`` may be anything.
+    ``request_id`` is visible ASCII, ``method`` a token, ``client`` an address; ``path``, ``model``, ``pool`` and
+    ``endpoint`` may be anything. ``pool`` is empty when no other server was asked.
     """
 
     @property
@@ -78,6 +92,16 @@ class LogEntry(Protocol):
     def compute_us(self) -> int: ...  # noqa: D102
     @property
     def replica(self) -> int: ...  # noqa: D102
+    @property
+    def route(self) -> LoggedRoute: ...  # noqa: D102
+    @property
+    def pool(self) -> str: ...  # noqa: D102
+    @property
+    def endpoint(self) -> str: ...  # noqa: D102
+    @property
+    def attempts(self) -> int: ...  # noqa: D102
+    @property
+    def first_byte_us(self) -> int: ...  # noqa: D102
 
 
 class AccessLog:
@@ -96,6 +120,7 @@ class AccessLog:
         "_paths",
         "_second",
         "_stamp",
+        "_turn",
         "_writer",
         "enabled",
     )
@@ -113,10 +138,16 @@ class AccessLog:
         self._second = -1
         self._stamp = b""
         self._paths: dict[str, bytes] = {}
+        self._turn = 0.0  # of sampling
         self._writer = LineWriter(target, complain or _to_stderr) if self.enabled else None
 
     def request(self, entry: LogEntry, duration_ns: int) -> None:
-        """Log one answered (or given up) request that took ``duration_ns``."""
+        """Log one answered (or given up) request that took ``duration_ns``; of successes, the share its route asks for."""
+        route = entry.route
+        if route.log_share < 1.0 and entry.status < 400 and not entry.cause:
+            self._turn = (self._turn + _GOLDEN) % 1.0
+            if self._turn >= route.log_share:
+                return
         millis = time.time_ns() // 1_000_000  # wall clock: people read it
         second, rest = divmod(millis, 1000)
         if second != self._second:
@@ -126,6 +157,14 @@ class AccessLog:
         if b'"' in request_id or b"\\" in request_id:
             request_id = _json(request_id.decode("latin-1"))[1:-1]
         paths = self._paths
+        upstream = b""
+        if entry.pool:
+            upstream = _UPSTREAM % (
+                paths.get(entry.pool) or self._encode(entry.pool),
+                paths.get(entry.endpoint) or self._encode(entry.endpoint),
+                entry.attempts,
+                entry.first_byte_us * 1e-3,
+            )
         self._lines.append(
             _FORMAT
             % (
@@ -144,6 +183,8 @@ class AccessLog:
                 entry.queue_us * 1e-3,
                 entry.compute_us * 1e-3,
                 entry.replica,
+                paths.get(route.name) or self._encode(route.name),
+                upstream,
             )
         )
         if len(self._lines) >= HAND_OVER_LINES:
