@@ -10,6 +10,18 @@ from __future__ import annotations
 from typing import Protocol
 
 from torchgate.errors import Cause, TorchgateError
+from torchgate.wire.answer import AnswerHead
+
+__all__ = [
+    "AnswerHead",
+    "Caller",
+    "Forwarder",
+    "Transfer",
+    "Tunnel",
+    "TunnelPeer",
+    "UpstreamError",
+    "UpstreamRequest",
+]
 
 
 class UpstreamError(TorchgateError):
@@ -26,42 +38,6 @@ class UpstreamError(TorchgateError):
         self.cause = cause
         self.detail = detail
         self.retry_after_s = retry_after_s
-
-
-class AnswerHead:
-    """Head of an upstream's answer, understood (`torchgate.wire.response`).
-
-    Attributes:
-        status: 100 to 999.
-        reason: Reason phrase as sent.
-        fields: Field lines in order, hop-by-hop ones included; names in lower case, values without surrounding space.
-        content_length: Bytes of the body, or -1 when not announced.
-        chunked: The body comes in chunks.
-        bodiless: No body follows whatever the fields say (HEAD, 204, 304).
-        until_close: The body ends with the connection.
-        keep_alive: Whether the upstream lets the connection live on.
-    """
-
-    __slots__ = (
-        "bodiless",
-        "chunked",
-        "content_length",
-        "fields",
-        "keep_alive",
-        "reason",
-        "status",
-        "until_close",
-    )
-
-    def __init__(self, status: int, reason: bytes, fields: tuple[tuple[bytes, bytes], ...]) -> None:
-        self.status = status
-        self.reason = reason
-        self.fields = fields
-        self.content_length = -1
-        self.chunked = False
-        self.bodiless = False
-        self.until_close = False
-        self.keep_alive = True
 
 
 class UpstreamRequest:
