@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.catalog import PEERS, Peer
 from benchmarks.load import GeneratorFailed, require_wrk
 from benchmarks.report import Row, as_json, markdown, print_table
-from benchmarks.sections import idle, mlp, nets, proxy, startup, wide
+from benchmarks.sections import idle, mlp, nets, proxy, routes, startup, wide
 from benchmarks.sections.plan import Plan
 
 SECTIONS: dict[str, Callable[[Plan], list[Row]]] = {
@@ -29,6 +29,7 @@ SECTIONS: dict[str, Callable[[Plan], list[Row]]] = {
     "nets": nets.measure,
     "startup": startup.measure,
     "idle": idle.measure,
+    "routes": routes.measure,
     "proxy": proxy.measure,
 }
 QUICK_PEERS = ("mosec", "fastapi")
