@@ -320,6 +320,12 @@ class Fronts:
                 )
             return None
         key = keys[0]
+        if route.rewrite is not None and key not in ("proxy", "static", "builtin"):
+            self._reading.wrong(
+                (*path, "rewrite"),
+                f"a rewrite has no effect on {key}",
+                "it changes the path for proxy, static and builtin",
+            )
         if key == "builtin":
             return BuiltinAction()
         made: Any = getattr(route, key).made(_STRUCTS[key])

@@ -28,6 +28,7 @@ from torchgate.schema.document.values import JsonSchema
 S = TypeVar("S", bound=msgspec.Struct)
 
 _UNITS = ("_bytes_s", "_bytes", "_s")
+_OTHER_KEYS = {"pending_s": "pending_time", "idle_s": "idle_time"}
 
 
 class Table(BaseModel):
@@ -135,6 +136,8 @@ def short(key: str) -> Short:
 
 def key_of(field: str) -> str:
     """Return the key of a struct's field: its name without the unit."""
+    if field in _OTHER_KEYS:
+        return _OTHER_KEYS[field]
     for unit in _UNITS:
         if field.endswith(unit):
             return field.removesuffix(unit)
@@ -166,6 +169,8 @@ def table(
         if field.name in leave:
             continue
         key = key_of(field.name)
+        if key in names:
+            raise ValueError(f"{struct.__name__}: {names[key]} and {field.name} are both {key!r}")
         names[key] = field.name
         required = field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT
         default = None if required else _default(field)

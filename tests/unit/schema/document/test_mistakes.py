@@ -124,6 +124,7 @@ ONE = [
     ('[routes.r]\nrespond = "x"\nlog = 2', "routes.r.log: 2 is out of range"),
     ('[routes.r]\nrespond = "x"\npages = [{ statuses = 404 }]', "needs a file or a redirect"),
     ('[routes.r]\nrespond = "x"\npages = [{ statuses = "3xx", file = "x" }]', "got '3xx'"),
+    ('[routes.r]\nrespond = "x"\nrewrite.add_prefix = "/a"', "a rewrite has no effect on respond"),
     ('[routes.r]\nmodel = "nix"', "routes.r.model: no model is named 'nix'"),
     ('[routes.r]\nstatic = { root = "." , index = 3 }', "routes.r.static.index: got 3"),
     ('[routes."a b"]\nrespond = "x"', "'a b' can't be a name"),
