@@ -158,7 +158,12 @@ def test_the_error_pages_of_deeper_levels_come_first(tmp_path):
     """ + route('policies = "p"\npages = [{ statuses = 404, file = "r.html" }]')
     front = read(tmp_path, text).front
     pages = front.pages[front.routes[0].pages]
-    assert [page.file.rpartition("/")[2] for page in pages] == ["r.html", "p.html", "h.html", "l.html"]
+    assert [page.file.rpartition("/")[2] for page in pages] == [
+        "r.html",
+        "p.html",
+        "h.html",
+        "l.html",
+    ]
     assert len(pages[2].statuses) == 101
 
 
@@ -233,7 +238,11 @@ LEVELS = st.lists(st.lists(EDITS, max_size=4), max_size=4)
 
 def lines(said):
     """Return what the words in the reference promise for one name, told in the plainest way."""
-    own, fixed, added = True, None, []  # the message's own lines stay; one line in their place; more lines
+    own, fixed, added = (
+        True,
+        None,
+        [],
+    )  # the message's own lines stay; one line in their place; more lines
     for one in said:
         value = one.edit.value
         if one.verb == "add":
