@@ -166,7 +166,12 @@ def _link(name: bytes, parent: int, links: int) -> list[bytes]:
     """Return the components of what a link says."""
     if links > MAX_LINKS:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    text = os.readlink(name, dir_fd=parent)
+    try:
+        text = os.readlink(name, dir_fd=parent)
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # it was a link a moment ago
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT)) from error
+        raise
     if text.startswith(b"/"):
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
     return text.split(b"/")

@@ -96,7 +96,7 @@ def test_a_defect_is_told_and_holds_nothing_up():
         broken = Work(loop, lambda: 1 / 0)
         disk.submit(broken)
         assert isinstance(await broken.ends, ZeroDivisionError)
-        late = Work(loop, finished=lambda: [][0])
+        late = Work(loop, finished=lambda: {}[0])
         disk.submit(late)
         fine = Work(loop)
         disk.submit(fine)
@@ -105,7 +105,7 @@ def test_a_defect_is_told_and_holds_nothing_up():
 
     reports = run(scenario)
     assert "ZeroDivisionError" in reports[0]
-    assert "IndexError" in reports[1]
+    assert "KeyError" in reports[1]
 
 
 def test_a_closed_disk_delivers_nothing():
