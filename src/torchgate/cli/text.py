@@ -85,8 +85,8 @@ class TextConsole:
             case events.GatewayLost():
                 who = f"gateway {event.gateway} (pid {event.pid})"
                 self._line("error", f"{who} lost: {_why(event)}; again in {event.retry_s:.2f} s")
-            case events.Notice():
-                self._line(event.level, f"{event.source}: {event.text}")
+            case events.Notice() | events.EndpointHealth() | events.EndpointEjected():
+                self._line(*_noted(event))
             case events.Draining():
                 what = f"{event.signal}: finishing what was accepted, at most {event.grace_s:g} s"
                 self._line("info", f"{what}; a second signal ends at once")
@@ -209,6 +209,20 @@ def _plain(text: str) -> str:
     from rich.markup import escape
 
     return escape(text)
+
+
+def _noted(
+    event: events.Notice | events.EndpointHealth | events.EndpointEjected,
+) -> tuple[str, str]:
+    """Return level and text of an event that is a sentence."""
+    if isinstance(event, events.Notice):
+        return event.level, f"{event.source}: {event.text}"
+    who = f"pool {event.pool}: {event.endpoint}"
+    if isinstance(event, events.EndpointEjected):
+        why = f"{event.detail} (gateway {event.gateway})"
+        return "warning", f"{who} ejected for {event.seconds:g} s: {why}"
+    why = f": {event.detail}" if event.detail else ""
+    return "warning" if event.health == "unhealthy" else "info", f"{who} is {event.health}{why}"
 
 
 def _who(event: events.ReplicaUp | events.ReplicaLost | events.ReplicaHealth) -> str:

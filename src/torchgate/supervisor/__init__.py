@@ -14,10 +14,11 @@ Reading order:
 - `environment`, `sockets`, `limits`, `host`, `strays`: what children inherit, what the machine allows, leftovers
 - `certificates`: everything that can be wrong with a certificate, before a client finds out
 - `restart`, `health`, `deaths`: decisions without I/O
+- `pool_loop`: looks up the names of pools, checks their endpoints
 - `membership`: who is in each pool, told to all gateways
-- `names`: what a name is worth that is looked up again and again
-- `resolve`: names to addresses
-- `guard`: which addresses endpoints may have
+- `member`, `names`: one endpoint; one name that is looked up again and again; decisions without I/O
+- `guard`, `slots`, `skew`: which addresses endpoints may have, their rows in the load table, how evenly they are used
+- `resolve`, `health_check`: names to addresses; one active check
 - `report`, `exposition`, `statistics`, `metrics_http`: one truth from all processes' counters
 - `events`: what a console is told
 """

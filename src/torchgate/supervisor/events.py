@@ -110,6 +110,26 @@ class GatewayLost(Event, frozen=True, kw_only=True, tag="gateway_lost"):
     retry_s: float
 
 
+class EndpointHealth(Event, frozen=True, kw_only=True, tag="endpoint_health"):
+    """Active checks say something new of an endpoint."""
+
+    pool: str
+    endpoint: str
+    health: str
+    detail: str
+
+
+class EndpointEjected(Event, frozen=True, kw_only=True, tag="endpoint_ejected"):
+    """Passive signals of a gateway keep an endpoint out for a while, in all gateways."""
+
+    pool: str
+    endpoint: str
+    gateway: int
+    kind: str
+    seconds: float
+    detail: str
+
+
 class Notice(Event, frozen=True, kw_only=True, tag="notice"):
     """A sentence for the log."""
 

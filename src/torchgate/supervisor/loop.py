@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 from torchgate.clock import NS_PER_S, SystemClock
+from torchgate.link.load_table import LoadTable
 from torchgate.schema.serve import ServeConfig
 from torchgate.supervisor import events
+from torchgate.supervisor.membership import Membership
 from torchgate.supervisor.metrics_http import MetricsServer
 from torchgate.supervisor.phase import Phase
 from torchgate.supervisor.report import Report
@@ -62,10 +65,44 @@ async def _serve(
     )
     servers = [await metrics.listen(sock) for one in metrics_bound for sock in one.sockets]
     try:
+        if config.front.pools:
+            own = [(one.host, one.port) for one in metrics_bound]
+            return await _run_with_pools(config, tree, service, report, console, own)
         return await service.run()
     finally:
         for server in servers:
             server.close()
+
+
+async def _run_with_pools(
+    config: ServeConfig,
+    tree: Tree,
+    service: Service,
+    report: Report,
+    console: events.Console,
+    own: list[tuple[str, int]],
+) -> int:
+    """Run the service while names are looked up and endpoints checked."""
+    # With their libraries, only where there are pools.
+    from torchgate.supervisor.pool_loop import PoolLoop
+    from torchgate.supervisor.resolve import Resolver
+
+    clock = SystemClock()
+    with contextlib.closing(LoadTable(tree.load_table, 0, config.gateways)) as table:
+        membership = Membership(
+            config.front.pools, table, clock, tree.tell_gateways, console.show, own
+        )
+        service.membership = membership
+        report.add_pools(membership)
+        pools = PoolLoop(
+            membership, Resolver(config.dns), clock, report.gateway_samples, service.check_ready
+        )
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(pools.run())
+            try:
+                return await service.run()
+            finally:
+                task.cancel()
 
 
 def _warn_of_certificates(config: ServeConfig, console: events.Console) -> None:

@@ -12,6 +12,7 @@ from torchgate.observe.sample import Sample
 from torchgate.schema.front import CertificateConfig
 from torchgate.supervisor.child import ChildState
 from torchgate.supervisor.exposition import Sums, add_up, process_samples, prometheus_text
+from torchgate.supervisor.membership import Membership
 from torchgate.supervisor.statistics import statistics_json
 from torchgate.supervisor.tree import Tree
 
@@ -29,10 +30,20 @@ class Report:
         self._clock = clock
         self._blocks: list[CounterBlock] = []
         self._certificates: tuple[CertificateConfig, ...] = ()
+        self._pools: Membership | None = None
 
     def add_block(self, block: CounterBlock) -> None:
         """Count what the supervisor itself has counted."""
         self._blocks.append(block)
+
+    def add_pools(self, membership: Membership) -> None:
+        """Tell who is in the pools."""
+        self._pools = membership
+
+    def gateway_samples(self) -> Iterator[Sample]:
+        """Read what gateways have counted."""
+        for gateway in self._tree.gateways:
+            yield from gateway.counters.samples()
 
     def add_certificates(self, certificates: tuple[CertificateConfig, ...]) -> None:
         """Tell how long these are good for."""
@@ -74,6 +85,8 @@ class Report:
             labels = (config.name,)
             yield Sample(GAUGE, "torchgate_model_ready", labels, (float(ready),))
             yield Sample(GAUGE, "torchgate_model_replicas", labels, (float(config.replicas),))
+        if self._pools is not None:
+            yield from self._pools.samples()
         now_s = time.time()  # noqa: TID251 - certificates end by the calendar
         for one in self._certificates:
             left_s = one.not_after_unix_s - now_s

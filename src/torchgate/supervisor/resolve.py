@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import random
 import socket
 from collections.abc import Callable, Sequence
 
@@ -16,79 +15,15 @@ import aiodns
 import msgspec
 import pycares
 
-from torchgate.errors import TorchgateError
 from torchgate.supervisor.guard import has_route
+from torchgate.supervisor.names import Found, Lookup, LookupFailed
 
 QUERY_TIMEOUT_S = 2.0  # per name server and try
 QUERY_TRIES = 2
-LOOKUP_TIMEOUT_S = 10.0  # all of a lookup, SRV targets included
+LOOKUP_TIMEOUT_S = 6.0  # all of a lookup, SRV targets included
 MAX_ADDRESSES = 1024  # of one name: more is no answer but an attack or a mistake
 MAX_SRV_WEIGHT = 1000
 _GONE = frozenset({aiodns.error.ARES_ENOTFOUND, aiodns.error.ARES_ENODATA})
-
-
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """One address of a name.
-
-    Attributes:
-        address: IP address, or ``unix:/path``.
-        port: Its port; 0 for Unix sockets.
-        name: The name it was found by; the address when it had none.
-        weight: From an SRV record; 0 when there was none: the configured weight counts.
-        backup: From an SRV record: of a priority that is not the best.
-    """
-
-    address: str
-    port: int
-    name: str
-    weight: int = 0
-    backup: bool = False
-
-
-class Lookup(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer: addresses in a stable order, and for how long they hold, in seconds."""
-
-    found: tuple[Found, ...]
-    ttl_s: float
-
-
-class LookupFailed(TorchgateError):
-    """A name has no answer.
-
-    Args:
-        detail: Name and reason, one sentence.
-        gone: The name server says that there is no such name or record; else it could not be asked.
-    """
-
-    def __init__(self, detail: str, *, gone: bool) -> None:
-        super().__init__(detail)
-        self.detail = detail
-        self.gone = gone
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of ``host:port``, ``[v6]:port`` or ``unix:/path`` (port 0).
-
-    Raises:
-        ValueError: It is none of these.
-    """
-    if address.startswith("unix:"):
-        return address, 0
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise ValueError(f"endpoint {address!r} is not host:port, [v6]:port or unix:/path")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def literal(host: str, port: int) -> Found | None:
-    """Return what needs no lookup: an IP address or a Unix socket; None for names."""
-    if host.startswith("unix:"):
-        return Found(address=host, port=0, name="localhost")
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return None
-    return Found(address=str(address), port=port, name=host)
 
 
 class Resolver:
@@ -179,11 +114,6 @@ class Resolver:
         ttls = [float(one.ttl) for one in answer.answer]
         ttls += [one.ttl_s for one in by_host.values() if one.ttl_s > 0]
         return Lookup(found=_weighed(records, by_host), ttl_s=min(ttls))
-
-
-def spread_s(ttl_s: float, least_s: float, most_s: float, draw: random.Random) -> float:
-    """Return when to ask again: the time to live within its bounds, and up to a tenth more, so names don't align."""
-    return min(max(ttl_s, least_s), most_s) * draw.uniform(1.0, 1.1)
 
 
 def _weighed(

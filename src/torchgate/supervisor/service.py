@@ -18,6 +18,7 @@ from torchgate.observe.counters import CounterBlock, create_block
 from torchgate.schema.messages import (
     AnyMessage,
     DrainProgress,
+    EndpointSuspect,
     ExitCause,
     GatewayDrained,
     GatewayReady,
@@ -37,6 +38,7 @@ from torchgate.supervisor.child import Child, ChildState, ProcessEnd
 from torchgate.supervisor.deaths import Death, explain, failed_start
 from torchgate.supervisor.ending import Ending
 from torchgate.supervisor.limits import OomWatch
+from torchgate.supervisor.membership import Membership
 from torchgate.supervisor.phase import Phase
 from torchgate.supervisor.restart import Restart
 from torchgate.supervisor.tree import Gateway, Tree, Worker
@@ -57,6 +59,9 @@ class Service:
         clock: Source of time.
         texts: Makes the answer to a gateway's `TextRequest` from its kind and model; None when it can't be had.
         on_ready: Called once, when everything is up.
+
+    Attributes:
+        membership: Who is in each pool; None when there are no pools. Set before `run`.
     """
 
     def __init__(
@@ -79,6 +84,7 @@ class Service:
         self._watch = Watch(tree, clock, console)
         self._wiring = Wiring(self._loop, self._on_message, self._on_end)
         self._ending = Ending(tree, clock, console, config.grace_s, self._done.set_result)
+        self.membership: Membership | None = None
         self._ticks = 0
         self._timer: asyncio.TimerHandle | None = None
         self.counters_fd = create_block()
@@ -153,6 +159,8 @@ class Service:
                 child.send(TextReply(id=message.id, ok=text is not None, text=text or ""))
             case LinkBroken() if isinstance(child, Gateway):
                 self._on_link_broken(child, message)
+            case EndpointSuspect() if self.membership is not None:
+                self.membership.on_suspect(message)
             case DrainProgress() | GatewayDrained():
                 self._ending.on_drain_message(message)
             case _:
@@ -190,7 +198,7 @@ class Service:
             gateway.ready_ns = self._clock.now_ns()
             gateway.policy.on_ready()
             self._console.show(events.GatewayUp(gateway=gateway.number, pid=gateway.pid))
-            self._check_ready()
+            self.check_ready()
 
     def _on_worker_ready(self, worker: Worker, message: ModelReady) -> None:
         worker.advance(ChildState.READY)
@@ -213,11 +221,15 @@ class Service:
             )
         )
         worker.ever_ready = True
-        self._check_ready()
+        self.check_ready()
 
-    def _check_ready(self) -> None:
-        if self.phase is Phase.STARTING and all(
-            child.state is ChildState.READY for child in self._tree.children
+    def check_ready(self) -> None:
+        """Serve once every process is ready and every name of a pool has been asked for."""
+        is_settled = self.membership is None or self.membership.settled
+        if (
+            self.phase is Phase.STARTING
+            and is_settled
+            and all(child.state is ChildState.READY for child in self._tree.children)
         ):
             self._ending.advance(Phase.SERVING)
             self._on_ready()
@@ -230,6 +242,8 @@ class Service:
         if isinstance(child, Worker):
             executing = self._tell_lost(child, death)
             self._loop.call_later(TICK_S, self._sweep, child)
+        elif isinstance(child, Gateway) and self.membership is not None:
+            self.membership.gateway_ended(child.number)
         if self._is_wanted(child):
             self._replace(child, end, death, executing)
             return
@@ -322,6 +336,8 @@ class Service:
                 self._tree.start_worker(child)
             else:
                 self._tree.start_gateway(child)
+                for message in self.membership.messages() if self.membership else ():
+                    child.send(message)
         except OSError as error:
             if not child.live:
                 restart = child.policy.on_death()

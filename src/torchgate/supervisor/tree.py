@@ -128,6 +128,11 @@ class Tree:
         return self._config.models
 
     @property
+    def load_table(self) -> int:
+        """Descriptor of the table in which gateways share what endpoints have under way."""
+        return self._load_table
+
+    @property
     def children(self) -> Iterable[Child]:
         """Every slot, gateways first."""
         yield from self.gateways
