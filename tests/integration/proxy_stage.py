@@ -85,7 +85,7 @@ class OneTransfer(asyncio.Protocol):
         self._waiting = []
         self._ended = request.complete
         self._begun = False
-        self._done = False
+        self._done = self._over = self._ending = False
         self._peer = None
         self._transport = None
 
@@ -164,8 +164,9 @@ class OneTransfer(asyncio.Protocol):
 
     def eof_received(self):
         if self._peer is not None:
+            self._over = True
             self._peer.on_tunnel_end()
-            return True
+            return not self._ending
         if not self._done and self._begun and self._reader.end_of_stream():
             self._done = True
             self._caller.on_end()
@@ -228,7 +229,11 @@ class OneTransfer(asyncio.Protocol):
         return not self.paused
 
     def end(self):
-        self._transport.write_eof()
+        self._ending = True
+        if self._over:
+            self._transport.close()
+        else:
+            self._transport.write_eof()
 
     def abort(self):
         self._transport.abort()

@@ -121,7 +121,10 @@ class Tunnelled:
         if self._over or self._client is None:
             return
         self._upstream_ended = True
-        if not self._client.end() or self._client_ended:
+        if self._client_ended:
+            self._finish()
+        elif not self._client.end():  # a transport without half-closing: both directions end
+            self._tunnel.end()
             self._finish()
 
     def on_tunnel_lost(self) -> None:
