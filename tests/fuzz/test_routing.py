@@ -125,6 +125,20 @@ def test_the_table_finds_what_a_scan_over_all_routes_finds(routes, request):
     assert table.find(host_name(request.host), request) == scan(routes, request)
 
 
+@settings(max_examples=200)
+@given(
+    st.lists(conditions, min_size=14, max_size=40),
+    st.lists(st.sampled_from([(), ("GET",), ("POST",)]), min_size=40, max_size=40),
+    requests,
+)
+def test_long_chains_at_one_place_are_searched_as_a_scan_would(many, methods, request):
+    routes = [
+        Match(headers=one[:1], query=one[1:], methods=methods[i]) for i, one in enumerate(many)
+    ]
+    table = Table((match, index) for index, match in enumerate(routes))
+    assert table.find(host_name(request.host), request) == scan(routes, request)
+
+
 @settings(max_examples=400)
 @given(st.lists(matches, min_size=1, max_size=8), requests)
 def test_the_methods_named_in_allow_are_those_that_would_find_a_route(routes, request):

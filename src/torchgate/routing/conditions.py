@@ -90,6 +90,14 @@ class Conditions:
         )
 
 
+def exact_pair(tests: tuple[FieldTest, ...]) -> tuple[bytes, bytes] | None:
+    """Return name and value of the first condition that asks for an exact value; None when there is none."""
+    for test in tests:
+        if test.match.kind == "exact":
+            return (test.name, test.match.value.encode("utf-8"))
+    return None
+
+
 def methods_of(match: Match) -> frozenset[bytes] | None:
     """Return the methods a route takes, HEAD with GET; None for all."""
     if not match.methods:

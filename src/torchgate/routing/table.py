@@ -17,12 +17,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Generic, TypeVar
 
-from torchgate.routing.conditions import Conditions, Pairs, Rank, query_parameters
+from torchgate.routing.conditions import Conditions, Pairs, Rank, exact_pair, query_parameters
 from torchgate.routing.patterns import PatternGroup, directory, literal_prefix
 from torchgate.schema.routes import Match
 from torchgate.wire.head import Head
 
 T = TypeVar("T")
+
+FORK_FROM = 12
+"""Routes at one place that are looked through one by one; more are found by the values they ask for."""
 
 _MISSING: Pairs = ((b"\0", b""),)
 _NO_CONDITIONS = Conditions(Match())
@@ -39,12 +42,57 @@ def host_name(raw: bytes) -> str:
 class _Entry(Generic[T]):
     """A route at one path of one host; those at the same place form a chain, the most specific one first."""
 
-    __slots__ = ("conditions", "next", "value")
+    __slots__ = ("conditions", "fork", "next", "value")
 
     def __init__(self, conditions: Conditions, value: T) -> None:
         self.conditions = conditions
         self.value = value
         self.next: _Entry[T] | None = None
+        self.fork: _Fork[T] | None = None  # of the first one of a long chain
+
+
+class _Fork(Generic[T]):
+    """A long chain, by the first exact value that each of its entries asks for: only those that can match are tried."""
+
+    __slots__ = ("_always", "_by_field", "_by_parameter", "_fields", "_parameters")
+
+    def __init__(self, first: _Entry[T]) -> None:
+        self._always: list[tuple[int, _Entry[T]]] = []
+        self._by_field: dict[tuple[bytes, bytes], list[tuple[int, _Entry[T]]]] = {}
+        self._by_parameter: dict[tuple[bytes, bytes], list[tuple[int, _Entry[T]]]] = {}
+        entry: _Entry[T] | None = first
+        place = 0
+        while entry is not None:
+            conditions = entry.conditions
+            field, parameter = exact_pair(conditions.headers), exact_pair(conditions.query)
+            if field is not None:
+                self._by_field.setdefault(field, []).append((place, entry))
+            elif parameter is not None:
+                self._by_parameter.setdefault(parameter, []).append((place, entry))
+            else:
+                self._always.append((place, entry))
+            place += 1
+            entry = entry.next
+        self._fields = frozenset(name for name, _ in self._by_field)
+        self._parameters = bool(self._by_parameter)
+
+    def first(self, asked: _Asked) -> _Entry[T] | None:
+        found = list(self._always)
+        for pair in asked.head.fields:
+            if pair[0] in self._fields:
+                found += self._by_field.get(pair, ())
+        if self._parameters:
+            for pair in asked.parameters():
+                found += self._by_parameter.get(pair, ())
+        found.sort(key=_place_of)
+        for _, entry in found:
+            if _takes(entry, asked):
+                return entry
+        return None
+
+
+def _place_of(numbered: tuple[int, object]) -> int:
+    return numbered[0]
 
 
 class _Asked:
@@ -77,10 +125,15 @@ class _Paths(Generic[T]):
         self._groups: dict[str, PatternGroup] = {}
 
     def seal(self) -> None:
-        """Compile the patterns, the most specific one of each directory first."""
+        """Compile the patterns, the most specific one of each directory first; fork long chains."""
         for place, entries in self.patterns.items():
             ordered = sorted(entries, key=pattern_rank, reverse=True)
             self._groups[place] = PatternGroup(ordered)
+            _fork(entries.values())
+        _fork(self.exact.values())
+        _fork(self.prefixes.values())
+        if self.rest is not None:
+            _fork((self.rest,))
 
     def find(self, path: str, asked: _Asked) -> T | None:
         entry = self.exact.get(path)
@@ -158,18 +211,25 @@ def places(path: str, depth: int) -> list[str]:
 
 def _first(entry: _Entry[T] | None, asked: _Asked) -> _Entry[T] | None:
     """Return the first entry of a chain that takes a request."""
+    if entry is not None and entry.fork is not None:
+        return entry.fork.first(asked)
     while entry is not None:
-        conditions = entry.conditions
-        if conditions is _NO_CONDITIONS:
+        if entry.conditions is _NO_CONDITIONS or _takes(entry, asked):
             return entry
-        head = asked.head
-        parameters = asked.parameters() if conditions.query else ()
-        if conditions.holds(head, parameters):
-            if conditions.methods is None or head.method in conditions.methods:
-                return entry
-            asked.methods |= conditions.methods
         entry = entry.next
     return None
+
+
+def _takes(entry: _Entry[T], asked: _Asked) -> bool:
+    """Whether an entry takes a request; the methods of one that all but does are noted."""
+    conditions = entry.conditions
+    parameters = asked.parameters() if conditions.query else ()
+    if not conditions.holds(asked.head, parameters):
+        return False
+    if conditions.methods is None or asked.head.method in conditions.methods:
+        return True
+    asked.methods |= conditions.methods
+    return False
 
 
 class Table(Generic[T]):
@@ -198,8 +258,7 @@ class Table(Generic[T]):
             for host in match.hosts or ("",):
                 self._add(self._paths_of(host), match, conditions, value)
         for paths in (*self._exact.values(), *self._wildcards.values(), self._any):
-            if paths.patterns:
-                paths.seal()
+            paths.seal()
 
     def find(self, host: str, head: Head) -> T | None:
         """Return the most specific route of a request whose path is in ``head.normal``, or None.
@@ -284,6 +343,15 @@ def best_host(host: str, hosts: Mapping[str, object]) -> str:
             return pattern
         at = host.find(".", at + 1)
     return ""
+
+
+def _fork(chains: Iterable[_Entry[T]]) -> None:
+    for first in chains:
+        length, entry = 0, first.next
+        while entry is not None and length < FORK_FROM:
+            length, entry = length + 1, entry.next
+        if length == FORK_FROM:
+            first.fork = _Fork(first)
 
 
 def _chained(first: _Entry[T] | None, entry: _Entry[T]) -> _Entry[T]:

@@ -8,6 +8,7 @@ with both values goes to the route that was written first.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -17,6 +18,10 @@ from torchgate.routing.patterns import compile_pattern, literal_prefix
 from torchgate.schema.routes import FieldMatch, PathMatch, RouteConfig
 
 Place = tuple[str, str, str, int]
+Wanted = tuple[tuple[str, str], ...]
+
+MOST = 200
+"""Pairs after which no more are looked for."""
 
 
 def ties(routes: Sequence[RouteConfig]) -> Iterator[tuple[str, str, str]]:
@@ -46,6 +51,8 @@ def ties(routes: Sequence[RouteConfig]) -> Iterator[tuple[str, str, str]]:
             )
             if both is not None:
                 seen.add(names)
+                if len(seen) > MOST:
+                    return
                 yield *names, _shown(place, both, routes[first])
 
 
@@ -65,10 +72,34 @@ def _pairs(routes: Sequence[RouteConfig], found: list[int]) -> Iterator[tuple[in
     for index in dict.fromkeys(found):
         by_rank[rank_of(routes[index].match)].append(index)
     for equals in by_rank.values():
-        for i, first in enumerate(equals):
-            for second in equals[i + 1 :]:
-                if _can_both_take(routes[first], routes[second]):
-                    yield first, second
+        for first, second in _candidates(routes, equals):
+            if _can_both_take(routes[first], routes[second]):
+                yield first, second
+
+
+def _candidates(routes: Sequence[RouteConfig], equals: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield pairs, but for those that ask for different values of the same names: thousands may do that at one place."""
+    wanted: defaultdict[tuple[str, ...], defaultdict[Wanted, list[int]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for index in equals:
+        match = routes[index].match
+        exact = sorted(
+            (f"{kind}{test.name}", test.value)
+            for kind, tests in (("h", match.headers), ("q", match.query))
+            for test in tests
+            if test.kind == "exact"
+        )
+        wanted[tuple(name for name, _ in exact)][tuple(exact)].append(index)
+    groups = list(wanted.values())
+    for place, group in enumerate(groups):
+        for same in group.values():
+            yield from itertools.combinations(same, 2)
+        others = [
+            index for group in groups[place + 1 :] for same in group.values() for index in same
+        ]
+        for same in group.values() if others else ():
+            yield from itertools.product(same, others)
 
 
 def _can_both_take(first: RouteConfig, second: RouteConfig) -> bool:

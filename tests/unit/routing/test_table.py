@@ -157,3 +157,23 @@ def test_suffixes_leave_at_least_one_label():
 )  # fmt: skip
 def test_hosts_are_compared_without_case_port_and_dot(raw, name):
     assert host_name(raw) == name
+
+
+def test_many_routes_at_one_place_are_found_by_the_values_they_ask_for():
+    routes = {
+        f"{kind}{i}": match(exact("/t"), **{kind: [("tenant", "exact", str(i))]})
+        for kind in ("headers", "query")
+        for i in range(2_000)
+    }
+    routes |= {
+        "rest": match(exact("/t")),
+        "put": match(exact("/t"), methods="PUT"),
+        "both": match(exact("/t"), headers=[("tenant", "exact", "7"), ("x", "present", "")]),
+    }
+    table = Table((m, name) for name, m in routes.items())
+    assert table.find("h", head("/t", tenant="1999")) == "headers1999"
+    assert table.find("h", head("/t?tenant=1999")) == "query1999"
+    assert table.find("h", head("/t", tenant="7", x="")) == "both"
+    assert table.find("h", head("/t", tenant="none")) == "rest"
+    assert table.find("h", head("/t", "PUT", tenant="none")) == "put"
+    assert table.find("h", head("/t", "PUT", tenant="3")) == "put"  # a method comes before fields

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.routing.requests import exact, match, pattern, prefix
 from torchgate.routing.check import route_mistakes
-from torchgate.routing.ties import ties
+from torchgate.routing.ties import MOST, ties
 from torchgate.schema.routes import RedirectAction, RespondAction, Rewrite, RouteConfig
 
 
@@ -83,6 +83,16 @@ def test_many_routes_are_looked_through_quickly():
     ]
     begin = time.perf_counter()
     assert not list(ties(routes))
+    assert time.perf_counter() - begin < 10
+
+
+def test_many_routes_at_one_place_are_looked_through_quickly():
+    tenants = [match(exact("/t"), headers=[("tenant", "exact", str(i))]) for i in range(20_000)]
+    routes = [route(str(i), found) for i, found in enumerate(tenants)]
+    begin = time.perf_counter()
+    assert not list(ties(routes))
+    assert len(list(ties([*routes, route("again", tenants[7])]))) == 1
+    assert len(list(ties([route(str(i), match()) for i in range(20_000)]))) == MOST
     assert time.perf_counter() - begin < 10
 
 
