@@ -78,7 +78,7 @@ def _pairs(routes: Sequence[RouteConfig], found: list[int]) -> Iterator[tuple[in
 
 
 def _candidates(routes: Sequence[RouteConfig], equals: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield pairs, but for those that ask for different values of the same names: thousands may do that at one place."""
+    """Yield pairs, without those that ask for different values of the same names: of these there may be thousands."""
     wanted: defaultdict[tuple[str, ...], defaultdict[Wanted, list[int]]] = defaultdict(
         lambda: defaultdict(list)
     )
