@@ -23,10 +23,10 @@ from torchgate.observe.sample import Sample
 _HEADER = struct.Struct("<QII")
 _RECORD = struct.Struct("<BIHH")
 _MAGIC = 0x7467_636F_756E_7431
-MAX_VALUES = 8192
+MAX_VALUES = 32_768  # pages nobody touches cost nothing
 _VALUES_AT = 64
 _NAMES_AT = _VALUES_AT + 8 * MAX_VALUES
-BLOCK_BYTES = _NAMES_AT + 448 * 1024
+BLOCK_BYTES = _NAMES_AT + 3 * 1024 * 1024
 _SEPARATOR = "\x1f"
 
 COUNTER, GAUGE, HISTOGRAM = 1, 2, 3

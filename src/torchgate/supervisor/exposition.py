@@ -28,7 +28,14 @@ from torchgate.supervisor.limits import resident_bytes
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _OLDEST = "torchgate_queue_oldest_monotonic_seconds"  # internal: shown as an age
 _AGE = "torchgate_queue_age_seconds"
-_LATEST = frozenset({"torchgate_last_inference_unix_seconds", "torchgate_loop_lag_max_seconds"})
+_LATEST = frozenset(
+    {
+        "torchgate_endpoint_circuit",
+        "torchgate_last_inference_unix_seconds",
+        "torchgate_loop_lag_max_seconds",
+        "torchgate_pool_panic",
+    }
+)
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 Sums = dict[str, dict[tuple[str, ...], list[float]]]

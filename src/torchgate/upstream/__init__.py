@@ -8,4 +8,5 @@ Read in this order:
 - `outlier`: passive signals: which endpoints behave unlike what a pool needs.
 - `endpoint`: one endpoint: its connections, what is under way, what was learned.
 - `outcome`: what became of one try at one endpoint.
+- `meters`: the values of pools in the gateway's counter block.
 """

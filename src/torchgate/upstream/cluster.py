@@ -21,6 +21,7 @@ from torchgate.schema.messages import EndpointSuspect, PoolMembers
 from torchgate.schema.pools import Health, Member, PoolConfig
 from torchgate.upstream.balancer import balancer
 from torchgate.upstream.endpoint import Endpoint
+from torchgate.upstream.meters import PoolMeters
 from torchgate.upstream.outlier import ALONE_S, Circuit, Judge, advance
 from torchgate.upstream.transfer import UpstreamRequest
 
@@ -40,6 +41,7 @@ class Cluster:
         gateway: Number of this gateway.
         report: Takes what is to be told to the supervisor.
         draw: Source of chance.
+        meters: The pool's values in the counter block; None counts nothing.
 
     Attributes:
         endpoints: Those that are in it now.
@@ -51,12 +53,13 @@ class Cluster:
     __slots__ = (
         "_active",
         "_balancer",
-        "_decay_ns",
         "_draw",
         "_gateway",
         "_judge",
+        "_meters",
         "_now_ns",
         "_report",
+        "_second_ns",
         "_table",
         "_tokens",
         "_turn_ns",
@@ -75,6 +78,7 @@ class Cluster:
         gateway: int = 0,
         report: Callable[[EndpointSuspect], None] | None = None,
         draw: random.Random | None = None,
+        meters: PoolMeters | None = None,
     ) -> None:
         self.config = config
         self.endpoints: list[Endpoint] = []
@@ -85,6 +89,7 @@ class Cluster:
         self._table = table
         self._gateway = gateway
         self._report = report
+        self._meters = meters
         self._draw = draw or random.Random()  # noqa: S311 - which endpoint is asked is no secret
         self._judge = Judge(config.outlier, self._on_suspicion)
         self._balancer = balancer(config.balance, gateway, self._draw)
@@ -92,7 +97,7 @@ class Cluster:
         self._tokens: dict[bytes, Endpoint] = {}
         self._now_ns = 0
         self._turn_ns = _FOREVER
-        self._decay_ns = 0
+        self._second_ns = 0
 
     @property
     def usable(self) -> list[Endpoint]:
@@ -129,7 +134,9 @@ class Cluster:
         for member in message.members:
             endpoint = known.pop(_key(member), None)
             if endpoint is None:
-                endpoint = Endpoint(member, self.config.limits, self._table, self._judge)
+                endpoint = Endpoint(
+                    member, self.config.limits, self._table, self._judge, self._meters
+                )
             else:
                 endpoint.follow(member)
             endpoints.append(endpoint)
@@ -145,10 +152,18 @@ class Cluster:
         self._judge.tick(self.endpoints, now_ns)
         if now_ns >= self._turn_ns:
             self._refresh()
-        if now_ns >= self._decay_ns:
-            self._decay_ns = now_ns + NS_PER_S
-            for endpoint in self.endpoints:
-                endpoint.decay()
+        if now_ns >= self._second_ns:
+            self._second_ns = now_ns + NS_PER_S
+            self._each_second()
+
+    def _each_second(self) -> None:
+        connections = 0
+        for endpoint in self.endpoints:
+            endpoint.each_second()
+            connections += endpoint.connections
+        if self._meters is not None and self.endpoints:
+            self._meters.connections(connections)
+            self._meters.panic(self.panic)
 
     # --- who is usable ------------------------------------------------------------------------
 

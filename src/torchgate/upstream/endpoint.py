@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from torchgate.link.load_table import MAX_GATEWAYS, LoadTable
 from torchgate.schema.pools import Member, PoolLimits
+from torchgate.upstream.meters import EndpointMeter, PoolMeters
 from torchgate.upstream.outlier import Circuit, Judge
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Endpoint:
         limits: Bounds of the pool.
         table: Where gateways tell each other what they have under way; None when there is nobody to tell.
         judge: Told of failures; None judges nothing.
+        meters: Where tries are counted; None counts nothing.
 
     Attributes:
         member: The member, replaced when its health, weight or ejection changes.
@@ -59,6 +61,8 @@ class Endpoint:
         "_judge",
         "_last",
         "_loads",
+        "_meter",
+        "_meters",
         "_seen",
         "_shared",
         "authority",
@@ -94,6 +98,7 @@ class Endpoint:
         limits: PoolLimits,
         table: LoadTable | None = None,
         judge: Judge | None = None,
+        meters: PoolMeters | None = None,
     ) -> None:
         self.member = member
         self.label, self.authority = _names(member)
@@ -121,6 +126,8 @@ class Endpoint:
         self.told_ns = 0
         self._seen = 0
         self._judge = judge
+        self._meters = meters
+        self._meter: EndpointMeter | None = None
         self._shared = table is not None and table.gateways > 1
         self._column = table.outstanding if table is not None else memoryview(b"")
         self._loads: memoryview[float] = table.loads if table is not None else _NO_LOADS
@@ -156,6 +163,8 @@ class Endpoint:
         if self._shared:
             self._column[self._cell] = self.in_flight
         self.requests += 1
+        if self._meters is not None:
+            self._count(outcome, self._meters)
         if outcome.load >= 0.0 and self._loads:
             self._loads[self.member.slot] = outcome.load
         if not outcome.telling:
@@ -174,8 +183,11 @@ class Endpoint:
             self.bad += 1
             self._judge.failed(self, outcome)
 
-    def decay(self) -> None:
-        """Once a second: a time nobody has measured since is believed less and less, so that it is tried again."""
+    def each_second(self) -> None:
+        """Show gauges; and a time nobody has measured since is believed less and less, so that it is tried again."""
+        if self._meters is not None and self._meter is not None:
+            self._meters.values[self._meter.in_flight] = self.in_flight
+            self._meters.values[self._meter.circuit] = float(self.circuit)
         if self._seen == self.requests:
             self.time_us *= 1.0 - _PEAK_SHARE
         self._seen = self.requests
@@ -190,10 +202,25 @@ class Endpoint:
     def let_go(self) -> None:
         """It is no longer in the pool, and its row of the table is somebody else's now."""
         self.retired = True
+        if self._meters is not None and self._meter is not None:
+            self._meters.values[self._meter.in_flight] = 0
+            self._meters.values[self._meter.circuit] = 0
         if self._shared:
             self._column[self._cell] = 0
             self._shared = False
         self._loads = _NO_LOADS
+
+    def _count(self, outcome: Outcome, meters: PoolMeters) -> None:
+        meter = self._meter
+        if meter is None:
+            meter = self._meter = meters.endpoint(self.label)
+        if outcome.success:
+            meters.values[meter.success if outcome.status < 500 else meter.error] += 1
+        elif outcome.cause is None:
+            meters.values[meter.cancelled] += 1
+        else:
+            meters.values[meter.failure] += 1
+            meters.failed(outcome.cause)
 
     def _timed(self, first_byte_us: int) -> None:
         if first_byte_us > self.time_us:

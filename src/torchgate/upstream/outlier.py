@@ -37,8 +37,8 @@ class Circuit(enum.IntEnum):
     """Whether passive signals keep an endpoint out. The numbers are those of the metric."""
 
     CLOSED = 0  # requests flow
-    OPEN = 1  # ejected
-    HALF_OPEN = 2  # back, with little weight; one failure opens it again, one success closes it
+    HALF_OPEN = 1  # back, with little weight; one failure opens it again, one success closes it
+    OPEN = 2  # ejected
 
 
 TRANSITIONS: dict[Circuit, frozenset[Circuit]] = {
