@@ -97,14 +97,14 @@ class SpoolStore:
     def run(
         self, work: Callable[..., object], args: tuple[object, ...], done: Callable[[object], None]
     ) -> None:
-        """Do disk work in a thread; ``done`` gets its result, or the `OSError` it raised, on the loop."""
+        """Do disk work in a thread; ``done`` gets its result, or the exception it raised, on the loop."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="spool")
 
         def job() -> None:
             try:
                 result = work(*args)
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it was, somebody waits for the end of this
                 result = error
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(done, result)
@@ -119,9 +119,9 @@ class SpoolStore:
         """Whether ``size`` more bytes may go to files."""
         return self.usable and self.file_bytes + size <= self._max_bytes
 
-    def failed(self, error: OSError) -> None:
+    def failed(self, error: Exception) -> None:
         """A file could not be written: memory only, until the directory works again."""
-        self._become(f"{error.strerror or error}")
+        self._become(_said(error))
 
     def wait(self, spool: Spool) -> None:
         """Look at a spool on each tick."""
@@ -139,9 +139,7 @@ class SpoolStore:
 
     def _checked(self, result: object) -> None:
         self._checking = False
-        self._become(
-            str(result) if not isinstance(result, OSError) else f"{result.strerror or result}"
-        )
+        self._become(_said(result) if isinstance(result, Exception) else str(result))
 
     def _become(self, problem: str) -> None:
         """Take note of what is wrong with the directory; say it when that has changed."""
@@ -353,7 +351,7 @@ class Spool:
             if not self._reading:
                 self._close_file()
             return
-        if isinstance(result, OSError):
+        if isinstance(result, Exception):
             self._store.file_bytes -= size
             if self._fd < 0:
                 self._store.files -= 1
@@ -464,6 +462,12 @@ def _try_directory(directory: str) -> str:
     finally:
         os.close(fd)
     return ""
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _ignore(result: object) -> None:
