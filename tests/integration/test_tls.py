@@ -3,7 +3,6 @@
 import socket
 import ssl
 import subprocess
-import threading
 import time
 import warnings
 
@@ -153,11 +152,7 @@ def test_bodies_of_every_size_pass_both_ways(tmp_path, size):
     body = body[:size]
     with stage(tmp_path) as gate, connect(gate) as sock:
         head = f"POST /echo HTTP/1.1\r\nHost: a.test\r\nContent-Length: {size}\r\n\r\n".encode()
-        sender = threading.Thread(target=sock.sendall, args=(head + body,))
-        sender.start()
-        answer = read_answer(sock)
-        sender.join(10)
-        assert answer.body == body
+        assert ask(sock, head + body).body == body
         assert ask(sock, get()).body == b"hello"
 
 

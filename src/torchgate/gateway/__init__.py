@@ -7,6 +7,7 @@ Read in this order:
 - `acceptor`: takes connections off a socket, and pauses without descriptors.
 - `listener`: one address, its limits and its open connections.
 - `clients`: connections by client address.
+- `entrance`: who the client is, by the PROXY protocol.
 - `scopes`: certificate, client CA and ticket keys by host.
 - `tls`: TLS between a socket and its connection.
 - `gate`: what is asked of every request to a host.

@@ -25,6 +25,9 @@ def client_key(address: str) -> str:
     return f"{ipaddress.IPv6Address(int(ip) >> 64 << 64)}/64"
 
 
+_NOBODY = (b"", b"-")
+
+
 class ClientTable:
     """Open connections by client.
 
@@ -41,20 +44,25 @@ class ClientTable:
     def __len__(self) -> int:
         return len(self._open)
 
-    def opened(self, address: str) -> bool:
-        """Count a connection; False when its client has too many now. `closed` must be called in either case."""
-        if not self.limit:
+    def opened(self, client: bytes, spare: int = 0) -> bool:
+        """Count a connection; False when its client has too many now. `closed` must be called in either case.
+
+        Args:
+            client: Its address as text; empty or ``-`` when it has none, which is not counted.
+            spare: So many more than the bound are let through.
+        """
+        if not self.limit or client in _NOBODY:
             return True
-        key = client_key(address)
+        key = client_key(client.decode("ascii"))
         count = self._open.get(key, 0) + 1
         self._open[key] = count
-        return count <= self.limit
+        return count <= self.limit + spare
 
-    def closed(self, address: str) -> None:
+    def closed(self, client: bytes) -> None:
         """Count the end of a connection."""
-        if not self.limit:
+        if not self.limit or client in _NOBODY:
             return
-        key = client_key(address)
+        key = client_key(client.decode("ascii"))
         count = self._open.get(key, 0) - 1
         if count > 0:
             self._open[key] = count

@@ -65,19 +65,14 @@ class Connection(Receiver):
         if self.client == b"-":  # else something in front said who it is
             peer = transport.get_extra_info("peername")
             self.client = str(peer[0]).encode() if peer else b"-"
-        if listener.opened(self):
+        refusal = listener.opened(self)
+        if refusal is None:
             return
         self._refused = True
         if listener.refusals > listener.most_refusals:
             transport.abort()
             return
-        self.refuse(
-            RequestError(
-                Cause.TOO_MANY_CONNECTIONS,
-                f"This gateway has its most connections open ({listener.max_connections}).",
-                retry_after_s=1,
-            )
-        )
+        self.refuse(refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.BaseProtocol.connection_lost`."""
@@ -248,6 +243,8 @@ class Connection(Receiver):
         request_id = self.first.request_id.decode()
         method = self.first.method.decode()
         if self.switched is not None:
-            return f"{client}: {method} {self.first.path} ({request_id}): switched to another protocol"
+            return (
+                f"{client}: {method} {self.first.path} ({request_id}): switched to another protocol"
+            )
         what = "its body is being read" if self.first is self.filling else "waits for its answer"
         return f"{client}: {method} {self.first.path} ({request_id}): {what}"

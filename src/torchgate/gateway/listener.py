@@ -13,8 +13,10 @@ import resource
 from typing import cast
 
 from torchgate.clock import NS_PER_S
+from torchgate.errors import Cause, RequestError
 from torchgate.gateway.clients import ClientTable
 from torchgate.gateway.connection import Connection
+from torchgate.gateway.entrance import Networks, ProxyEntrance
 from torchgate.gateway.forwarded import Trust
 from torchgate.gateway.gate import make_gate
 from torchgate.gateway.middleware.cors import Cors
@@ -32,7 +34,15 @@ FD_CAP = 65_536
 MAX_REFUSALS = 32
 """Connections being told 503 or 429 at one time; beyond it they are reset."""
 
+SPARE_HANDSHAKES = 4
+"""So many connections beyond its bound may a client bring to the end of their handshake, to be told 429 there."""
+
+TELL_AGAIN_NS = 60 * NS_PER_S
+"""Least time between two reports about connections without a right PROXY header."""
+
 _NO_FRONT = FrontConfig()
+
+Entrant = TlsTransport | ProxyEntrance
 
 
 def raise_fd_limit(cap: int = FD_CAP) -> int:
@@ -92,52 +102,103 @@ class Listener:
         self.clients = ClientTable(limits.connections_per_client)
         self._scopes = Scopes(config.tls, front, hosts) if config.tls is not None else None
         self.connections: set[Connection] = set()
-        self._entering: set[TlsTransport] = set()  # before their first request can be read
+        # Not ready for requests yet, with the clients they count for.
+        self._entering: dict[Entrant, bytes] = {}
+        self.proxies = Networks(config.proxy_protocol) if config.proxy_protocol else None
+        self._proxy_told_ns = 0  # nothing of their mistakes is said before
         self.half_closed: set[Connection] = set()
         self.most_refusals = MAX_REFUSALS
         self.refusals = 0  # connections among them that are being told 503
 
     def new_connection(self) -> asyncio.Protocol:
         """Return the protocol of a connection that was just accepted."""
-        if self._scopes is not None:
-            return cast("asyncio.Protocol", TlsTransport(self))
-        return cast("asyncio.Protocol", Connection(self))  # by its methods: see `Connection`
+        if self.proxies is not None:
+            return cast("asyncio.Protocol", ProxyEntrance(self))
+        return cast("asyncio.Protocol", self.make_protocol(b""))
 
-    def opened(self, connection: Connection) -> bool:
-        """Take note of a connection; False when it must be refused."""
+    def make_protocol(self, client: bytes) -> Connection | TlsTransport:
+        """Return what reads the bytes of a client: by its methods an `asyncio.Protocol`.
+
+        Args:
+            client: Its address, when something in front said it; empty for the other end of the socket.
+        """
+        if self._scopes is not None:
+            tls = TlsTransport(self)
+            tls.client = client
+            return tls
+        connection = Connection(self)
+        if client:
+            connection.client = client
+        return connection
+
+    def opened(self, connection: Connection) -> RequestError | None:
+        """Take note of a connection; return the answer when it must be refused."""
         meters = self.shared.meters
         meters.accepted()
         self.connections.add(connection)
-        if len(self.connections) - self.refusals <= self.max_connections:
-            return True
+        in_bounds = self.clients.opened(connection.client)
+        if len(self.connections) - self.refusals > self.max_connections:
+            refusal = RequestError(
+                Cause.TOO_MANY_CONNECTIONS,
+                f"This gateway has its most connections open ({self.max_connections}).",
+                retry_after_s=1,
+            )
+        elif not in_bounds:
+            refusal = RequestError(
+                Cause.TOO_MANY_CLIENT_CONNECTIONS,
+                f"Your address has its most connections open here ({self.clients.limit}).",
+                retry_after_s=1,
+            )
+        else:
+            return None
         self.refusals += 1
-        meters.refused("too-many-connections")
-        return False
+        meters.refused(refusal.cause)
+        return refusal
 
     def closed(self, connection: Connection, *, refused: bool) -> None:
         """Take note of the end of a connection."""
+        self.clients.closed(connection.client)
         self.connections.discard(connection)
         self.half_closed.discard(connection)
         self.shared.meters.closed()
         if refused:
             self.refusals -= 1
 
-    # --- TLS ----------------------------------------------------------------------------------
+    # --- before the first request -------------------------------------------------------------
 
     def find_scope(self, name: str) -> Scope | None:
         """Return what a TLS connection for this name gets; None when it must be refused."""
         return None if self._scopes is None else self._scopes.find(name)
 
-    def entered(self, entrant: TlsTransport) -> bool:
-        """Take note of a handshake that begins; False when there is no room, not even to say so."""
-        self._entering.add(entrant)
-        entrant.deadline_ns = self.shared.now_ns() + self.header_ns
-        taken = len(self.connections) + len(self._entering) - self.refusals
-        return taken <= self.max_connections + self.most_refusals
+    def entered(self, entrant: Entrant, client: bytes = b"") -> bool:
+        """Take note of a connection that is not ready for requests; False when there is no room, not even to say so.
 
-    def left(self, entrant: TlsTransport) -> None:
+        Args:
+            entrant: A handshake, or a connection that waits for its PROXY header.
+            client: Address it counts for, when that is known.
+        """
+        self._entering[entrant] = client
+        entrant.deadline_ns = self.shared.now_ns() + self.header_ns
+        few = self.clients.opened(client, SPARE_HANDSHAKES)
+        taken = len(self.connections) + len(self._entering) - self.refusals
+        return few and taken <= self.max_connections + self.most_refusals
+
+    def left(self, entrant: Entrant) -> None:
         """Take note that a handshake is over, whatever became of it."""
-        self._entering.discard(entrant)
+        client = self._entering.pop(entrant, None)
+        if client is not None:
+            self.clients.closed(client)
+
+    def refused_proxy(self, address: str, why: str) -> None:
+        """Count a connection that was closed for what its PROXY header, or the lack of one, said; the first is told."""
+        meters = self.shared.meters
+        meters.refused("proxy-protocol")
+        now_ns = self.shared.now_ns()
+        if now_ns >= self._proxy_told_ns:
+            self._proxy_told_ns = now_ns + TELL_AGAIN_NS
+            self.shared.report(
+                f"listener {self.config.name}: closed a connection from {address}, which {why}"
+            )
 
     def failed(self, why: str) -> None:
         """Count a connection that ended before its first request could be read."""

@@ -64,7 +64,7 @@ class TlsTransport:
         scope: What it is good for; set when the first message was read.
         name: The name the client asked for, or empty.
         identity: Field lines about the client's certificate for upstreams; empty without one.
-        client: Address of the client, when something in front said it (PROXY protocol); else empty.
+        client: Address of the client; may be set before `connection_made`, when something in front said it.
         deadline_ns: When the handshake must be over.
     """
 
@@ -109,7 +109,11 @@ class TlsTransport:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.BaseProtocol.connection_made`."""
         self._raw = cast("asyncio.Transport", transport)
-        if not self._listener.entered(self):
+        if not self.client:
+            peer = transport.get_extra_info("peername")
+            self.client = str(peer[0]).encode() if peer else b"-"
+        if not self._listener.entered(self, self.client):
+            self._advance(TlsState.ENDED)
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -204,8 +208,7 @@ class TlsTransport:
         self._advance(TlsState.ENDED)
         plain = Connection(self._listener)
         raw.set_protocol(cast("asyncio.Protocol", plain))
-        if self.client:
-            plain.client = self.client
+        plain.client = self.client
         plain.connection_made(raw)
         if not plain.closing:
             plain.refuse(RequestError(Cause.BAD_FRAMING, "This port speaks TLS; ask with https."))
@@ -233,8 +236,7 @@ class TlsTransport:
         self._listener.left(self)
         self._above = above = Connection(self._listener)
         above.tls = self
-        if self.client:
-            above.client = self.client
+        above.client = self.client
         above.connection_made(cast("asyncio.Transport", self))
         self._decrypt()
 

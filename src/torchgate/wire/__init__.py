@@ -8,6 +8,7 @@ Read in this order:
 - `answer`: one answer's head, as strictly.
 - `response`: answers of one upstream connection, heads and bodies.
 - `client_hello`: the name a TLS client asks for.
+- `proxy_protocol`: what a proxy in front says about the client.
 - `target`: the one meaning of a path, and back to bytes.
 - `frames`, `reader`: gateway <-> worker; bytes to frames.
 """

@@ -13,6 +13,9 @@ from torchgate.errors import Cause, ProtocolError
 MAX_HELLO_BYTES = 64 * 1024
 """Longest first message that is waited for; those of browsers with post-quantum keys have about 2 KiB."""
 
+MAX_RECORDS = 64
+"""Most records its first message may come in; clients use one or two. It is read anew whenever more of it has come."""
+
 _HANDSHAKE = 22
 _CLIENT_HELLO = 1
 _SERVER_NAME = 0
@@ -59,7 +62,7 @@ def _message(data: bytes | bytearray) -> bytes | None:
     """Return the body of the first handshake message, gathered from its records, or None when it is not complete."""
     gathered = bytearray()
     position = 0
-    while True:
+    for _ in range(MAX_RECORDS):
         header = bytes(data[position : position + 5])
         _check_header(header)
         if len(header) < 5:
@@ -78,9 +81,8 @@ def _message(data: bytes | bytearray) -> bytes | None:
                 return bytes(gathered[4:end])
         position += size
         if position >= len(data):
-            if position > MAX_HELLO_BYTES:
-                raise ProtocolError(Cause.BAD_FRAMING, "a TLS ClientHello in too many records")
             return None
+    raise ProtocolError(Cause.BAD_FRAMING, "a TLS ClientHello in too many records")
 
 
 def _check_header(header: bytes) -> None:
