@@ -135,10 +135,14 @@ def node_address(node: bytes) -> bytes:
         node = node[1:].partition(b"]")[0]
     elif node.count(b":") == 1:
         node = node.partition(b":")[0]
+    if b"%" in node:  # a zone means nothing on another machine, and may be any text
+        return b""
     try:
-        return str(ipaddress.ip_address(node.decode("latin-1"))).encode()
+        address = ipaddress.ip_address(node.decode("latin-1"))
     except ValueError:
         return b""
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address).encode()
 
 
 def host_of(value: bytes) -> bytes:
