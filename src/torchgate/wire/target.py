@@ -23,7 +23,8 @@ def normalise(raw: bytes) -> str:
     (``//``) and ``.`` are removed; ``..`` removes the segment before it and never leaves the root.
     A trailing slash is kept as it is. Refused, because servers disagree on them: a malformed
     escape, an escaped slash (``%2F``), a backslash (raw or escaped), NUL and other control
-    characters. Sources: RFC 3986 sections 5.2.4 and 6.2.2.
+    characters, dot segments with parameters (``/..;x``). Any other ``;`` is a part of its segment.
+    Sources: RFC 3986 sections 5.2.4 and 6.2.2.
 
     Raises:
         RequestError: ``bad-request``; the path has no single meaning.
@@ -38,8 +39,10 @@ def normalise(raw: bytes) -> str:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
         raise RequestError(Cause.BAD_REQUEST, "The path is not UTF-8 when decoded.") from None
-    if any(ch < " " or ch == "\x7f" for ch in text):
+    if not text.isprintable() and any(ch < " " or ch == "\x7f" for ch in text):
         raise RequestError(Cause.BAD_REQUEST, "The path holds a control character.")
+    if ";" in text and ("/.;" in text or "/..;" in text):
+        raise RequestError(Cause.BAD_REQUEST, "The path holds a dot segment with parameters (..;).")
     if "//" not in text and "/." not in text:
         return text
     return _remove_dots(text)

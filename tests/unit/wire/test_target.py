@@ -38,7 +38,7 @@ def test_normal_form(raw, path):
 @pytest.mark.parametrize(
     "raw",
     [b"a", b"", b"/%2f", b"/%2F", b"/\\", b"/%5c", b"/%00", b"/%0a", b"/%7f", b"/%", b"/%4", b"/%zz", b"/%ff",
-     b"/%c0%af"],
+     b"/%c0%af", b"/a/..;/b", b"/.;x/b", b"/%2e%2e;", b"/..%3bx"],
 )  # fmt: skip
 def test_what_has_no_single_meaning_is_refused(raw):
     with pytest.raises(RequestError):
