@@ -16,6 +16,7 @@ import msgspec
 
 from torchgate.errors import ConfigError
 from torchgate.schema.config import ListenerConfig
+from torchgate.supervisor import unix_socket
 
 BACKLOG = 4096  # the kernel lowers it to net.core.somaxconn
 
@@ -24,20 +25,24 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """One address clients can connect to.
 
     Attributes:
-        host: Numeric address.
-        port: Port, never 0.
-        sockets: One listening socket per gateway.
+        host: Numeric address, or ``unix:/path``.
+        port: Port, never 0; 0 for Unix sockets.
+        sockets: One listening socket per gateway; with a Unix socket, one descriptor of it per gateway.
         listener: What it was bound for.
+        inode: Of a Unix socket's file.
     """
 
     host: str
     port: int
     sockets: tuple[socket.socket, ...]
     listener: ListenerConfig = ListenerConfig()
+    inode: int = 0
 
     @property
     def url(self) -> str:
-        """``http://host:port``, or ``https://``, as a person on this machine would type it."""
+        """``http://host:port``, or ``https://``, as a person on this machine would type it; ``unix:/path`` as it is."""
+        if unix_socket.path_of(self.host):
+            return self.host
         everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - only compared with
         host = everywhere.get(self.host, self.host)
         if ":" in host:
@@ -50,13 +55,17 @@ def bind(host: str, port: int, gateways: int) -> list[Bound]:
     """Bind every address that ``host`` stands for, and listen.
 
     Args:
-        host: Address or name; empty means every IPv4 and IPv6 address.
+        host: Address or name; empty means every IPv4 and IPv6 address; ``unix:/path`` a Unix socket.
         port: Port; 0 takes any free one, the same on each address.
         gateways: Sockets per address.
 
     Raises:
         ConfigError: The name is unknown, or the port can't be had; says what listens there when that can be told.
     """
+    path = unix_socket.path_of(host)
+    if path:
+        shared = unix_socket.bind_unix(path, gateways, BACKLOG)
+        return [Bound(host=host, port=0, sockets=shared, inode=os.lstat(path).st_ino)]
     addresses = _resolve(host, port)
     bound: list[Bound] = []
     failures: list[OSError] = []
@@ -95,8 +104,10 @@ def bind_listeners(listeners: tuple[ListenerConfig, ...], gateways: int) -> list
 
 
 def close(bound: list[Bound]) -> None:
-    """Close all sockets."""
+    """Close all sockets, and remove the files of Unix ones."""
     for one in bound:
+        if one.inode:
+            unix_socket.remove(unix_socket.path_of(one.host), one.inode)
         for sock in one.sockets:
             sock.close()
 
