@@ -23,11 +23,10 @@ from torchgate.schema.document.levels import Levels
 from torchgate.schema.document.mistakes import Path
 from torchgate.schema.document.objects import Address, Host, Model
 from torchgate.schema.document.reading import Reading
-from torchgate.schema.front import CertificateConfig, FrontConfig, HostConfig
+from torchgate.schema.front import CertificateConfig, FrontConfig, HostConfig, SpoolConfig
 from torchgate.schema.routes import RouteConfig
 from torchgate.schema.serve import ServeConfig
 from torchgate.schema.target import check_name, check_target, parse_target
-
 
 MAX_TIES = 100
 """Most routes of which a tie with another is told."""
@@ -145,7 +144,18 @@ class _Loading:
             by_host=tuple(fronts.merger.by_host),
             unrouted=unrouted,
             unrouted_by_host=unrouted_by_host,
+            spool=self._spool(),
         )
+
+    def _spool(self) -> SpoolConfig:
+        service = self._reading.service
+        if service.spool is None:
+            return SpoolConfig(max_bytes=service.spool_size)
+        path: Path = ("service", "spool")
+        found = self._files.absolute(service.spool, path)
+        if not os.path.isdir(found):
+            self._reading.wrong(path, f"{service.spool} is no folder, expected an existing one")
+        return SpoolConfig(directory=found, max_bytes=service.spool_size)
 
     def _ties(self, routes: Sequence[RouteConfig]) -> None:
         told: set[str] = set()
@@ -166,7 +176,12 @@ class _Loading:
         found = []
         for name, host in self._reading.objects("hosts").items():
             path: Path = ("hosts", name)
-            found.append(self._host(name.lower(), host, path))
+            made = self._host(name.lower(), host, path)
+            try:
+                self._checks.host(made)
+            except ConfigError as error:
+                self._reading.wrong((*path, "client_ca"), error.what, error.hint)
+            found.append(made)
         return tuple(found)
 
     def _host(self, name: str, host: Host, path: Path) -> HostConfig:
@@ -248,10 +263,23 @@ class _Loading:
         found = []
         for name, one in self._reading.objects("pools").items():
             made = self._pool(name, one)
-            for finding in self._checks.pool(made):
-                self._reading.wrong(("pools", name, *finding.path), finding.what, finding.hint)
+            self._check_pool(made, ("pools", name))
             found.append(made)
         return tuple(found)
+
+    def _check_pool(self, made: pools.PoolConfig, path: Path) -> None:
+        """Keys that don't fit each other."""
+        outlier, health = made.outlier, made.health
+        for low, high, where in (
+            (made.min_ttl_s, made.max_ttl_s, ("min_ttl",)),
+            (outlier.base_ejection_s, outlier.max_ejection_s, ("outlier", "base_ejection")),
+            (health.fast_interval_s, health.interval_s, ("health", "fast_interval")),
+        ):
+            if low > high:
+                other = {"min_ttl": "max_ttl", "base_ejection": "max_ejection"}.get(
+                    where[-1], "interval"
+                )
+                self._reading.wrong((*path, *where), f"{low:g} s is more than {other}, {high:g} s")
 
     def _pool(self, name: str, given: Any) -> pools.PoolConfig:
         path: Path = ("pools", name)

@@ -15,6 +15,7 @@ from torchgate.schema.document.limits import Limits
 from torchgate.schema.document.pools import Pool
 from torchgate.schema.document.routes import Route
 from torchgate.schema.document.tables import Of, OrName, Short, Table, table
+from torchgate.schema.front import SpoolConfig
 
 MAX_GATEWAYS = 64
 """Most gateway processes."""
@@ -62,7 +63,7 @@ AddressText = Annotated[
 def _hsts(value: object) -> str:
     if isinstance(value, bool):
         return "max-age=63072000; includeSubDomains" if value else ""
-    return values.text(value)
+    return values.field_value(value)
 
 
 ListenerTls = table(
@@ -116,7 +117,7 @@ Listener = table(
 
 
 class Certificate(Table):
-    """A certificate with its key; when read, both are checked: they fit each other, the chain is whole, nothing expired."""
+    """A certificate with its key; when read, both are checked: they fit, the chain is whole, nothing has expired."""
 
     chain: values.FullText = Field(
         description="PEM file: the certificate, then those that signed it."
@@ -206,6 +207,15 @@ class Service(Table):
     dns: values.Texts = Field(
         (),
         description="Name servers for endpoints of pools, `ADDRESS` or `ADDRESS:PORT`; those of the system by default.",
+    )
+    spool: values.FullText | None = Field(
+        None,
+        description="Folder for answers that slow clients don't take; that of the system for temporary files by default.",
+    )
+    spool_size: Annotated[Any, values.byte_count(zero=True)] = Field(
+        SpoolConfig().max_bytes,
+        description="Most bytes there, for each gateway; 0 keeps such answers in memory only.",
+        json_schema_extra={"default": "4GiB"},
     )
 
 
