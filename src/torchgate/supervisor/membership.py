@@ -106,10 +106,10 @@ class Pool:
             return Cause.UPSTREAM_FORBIDDEN, "; ".join(parts)
         if problems:
             return Cause.UPSTREAM_DNS, "; ".join(parts)
-        waiting = any(not name.settled for name in names)
-        return Cause.NO_ENDPOINT, "; ".join(parts) or (
-            "its names are being looked up" if waiting else "it has no endpoints"
-        )
+        if not parts and not self.members:
+            waiting = any(not name.settled for name in names)
+            parts = ["its names are being looked up" if waiting else "it has no endpoints"]
+        return Cause.NO_ENDPOINT, "; ".join(parts)
 
 
 class Membership:

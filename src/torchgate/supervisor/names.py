@@ -107,6 +107,8 @@ class Name:
         due_ns: When to ask next.
         problem: Why the last question had no answer; empty when it had.
         settled: Whether it was ever asked to the end.
+        fresh: Whether the next question is to pass by caches: the last answer still holds for longer than the pool
+            allows, or there was none.
     """
 
     def __init__(self, host: str, port: int, kind: str, least_s: float, most_s: float) -> None:
@@ -120,6 +122,7 @@ class Name:
         self.due_ns = 0
         self.problem = ""
         self.settled = False
+        self.fresh = False
         self._gone = 0
         self._failed = 0
 
@@ -130,6 +133,7 @@ class Name:
         self.settled = True
         self.found = lookup.found
         self.answered_ns = now_ns
+        self.fresh = lookup.ttl_s > self.most_s
         self.due_ns = now_ns + int(again_s * NS_PER_S)
         self.problem = ""
         self._gone = self._failed = 0
@@ -147,6 +151,7 @@ class Name:
         is_news = not self.settled or failure.detail != self.problem
         self.settled = True
         self.problem = failure.detail
+        self.fresh = True
         if self._gone >= GONE_ANSWERS and self.found:
             self.found = ()
             return True

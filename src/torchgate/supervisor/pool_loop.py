@@ -95,7 +95,9 @@ class PoolLoop:
         while True:
             async with self._lookup_room:
                 try:
-                    lookup = await self._resolver.lookup(name.host, name.port, name.kind)
+                    lookup = await self._resolver.lookup(
+                        name.host, name.port, name.kind, fresh=name.fresh
+                    )
                 except LookupFailed as failure:
                     self._membership.on_lookup_failed(pool, name, failure)
                 else:

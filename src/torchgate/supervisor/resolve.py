@@ -38,36 +38,47 @@ class Resolver:
         self, servers: Sequence[str] = (), routed: Callable[[str], bool] = has_route
     ) -> None:
         self._routed = routed
-        self._ares = aiodns.DNSResolver(timeout=QUERY_TIMEOUT_S, tries=QUERY_TRIES)
-        if servers:
-            self._ares.nameservers = servers
+        self._servers = servers
+        self._ares = self._channel()
 
-    async def lookup(self, host: str, port: int, kind: str) -> Lookup:
+    async def lookup(self, host: str, port: int, kind: str, *, fresh: bool = False) -> Lookup:
         """Look a name up.
 
         Args:
             host: Name, or the service name of SRV records.
             port: Port of its endpoints; SRV records bring their own.
             kind: ``name`` or ``srv``.
+            fresh: Ask past the cache of answers that still hold, and of names that are not there: c-ares keeps one for
+                each channel, so another channel is made.
 
         Raises:
             LookupFailed: No answer, or none with an address.
         """
+        ares = self._channel() if fresh else self._ares
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_S):
                 if kind == "srv":
-                    return await self._services(host)
-                return await self._addresses(host, port)
+                    return await self._services(ares, host)
+                return await self._addresses(ares, host, port)
         except TimeoutError:
             raise LookupFailed(f"{host}: no name server answered in time", gone=False) from None
+        finally:
+            if fresh:
+                await ares.close()
+
+    def _channel(self) -> aiodns.DNSResolver:
+        ares = aiodns.DNSResolver(timeout=QUERY_TIMEOUT_S, tries=QUERY_TRIES)
+        if self._servers:
+            ares.nameservers = self._servers
+        return ares
 
     async def close(self) -> None:
         """End open questions."""
         await self._ares.close()
 
-    async def _addresses(self, host: str, port: int) -> Lookup:
+    async def _addresses(self, ares: aiodns.DNSResolver, host: str, port: int) -> Lookup:
         try:
-            info = await self._ares.getaddrinfo(
+            info = await ares.getaddrinfo(
                 host, family=socket.AF_UNSPEC, port=port, type=socket.SOCK_STREAM
             )
         except aiodns.error.DNSError as error:
@@ -81,9 +92,9 @@ class Resolver:
         found = tuple(Found(address=text, port=port, name=host) for text in sorted(usable))
         return Lookup(found=found, ttl_s=float(min(ttls)))
 
-    async def _services(self, name: str) -> Lookup:
+    async def _services(self, ares: aiodns.DNSResolver, name: str) -> Lookup:
         try:
-            answer = await self._ares.query_dns(name, "SRV")
+            answer = await ares.query_dns(name, "SRV")
         except aiodns.error.DNSError as error:
             raise _failed(f"{name} (SRV)", error) from None
         records = [
@@ -96,7 +107,7 @@ class Resolver:
             raise LookupFailed(f"{name}: {len(records)} SRV records", gone=not records)
         hosts = sorted({(one.target, one.port) for one in records})
         lookups = await asyncio.gather(
-            *(self._addresses(host, port) for host, port in hosts), return_exceptions=True
+            *(self._addresses(ares, host, port) for host, port in hosts), return_exceptions=True
         )
         by_host: dict[tuple[str, int], Lookup] = {}
         failures: list[LookupFailed] = []
