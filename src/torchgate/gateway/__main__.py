@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 import sys
@@ -10,7 +11,7 @@ import sys
 import uvloop
 
 from torchgate.clock import SystemClock
-from torchgate.gateway.server import Gateway, say
+from torchgate.gateway.server import GC_THRESHOLDS, Gateway, say
 from torchgate.link.control import ControlLink
 
 
@@ -22,6 +23,7 @@ def main() -> int:
     # Ctrl-C and a closed terminal reach the whole process group; what to do about them is the supervisor's decision.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    gc.set_threshold(*GC_THRESHOLDS)  # from here on, since a large configuration makes many objects at once
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(link))
     return 0
