@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 
+from torchgate.errors import ConfigError
 from torchgate.routing import edits
 from torchgate.routing.check import route_mistakes
+from torchgate.routing.redirects import Location
 from torchgate.routing.ties import ties
 from torchgate.schema.document.checks import Finding
-from torchgate.schema.front import CertificateConfig
-from torchgate.schema.pools import PoolConfig
-from torchgate.schema.routes import HeaderEdit, RouteConfig
+from torchgate.schema.front import CertificateConfig, HostConfig
+from torchgate.schema.routes import MAX_ERROR_PAGE_BYTES, ErrorPage, HeaderEdit, RouteConfig
 from torchgate.schema.serve import ServeConfig
 
 
@@ -21,13 +23,26 @@ class RoomChecks:
         """Judge a header edit."""
         edits.check(edit)
 
+    def page(self, page: ErrorPage) -> None:
+        """Judge an error page."""
+        if page.redirect:
+            Location(page.redirect)
+        size = os.path.getsize(page.file) if os.path.isfile(page.file) else 0
+        if size > MAX_ERROR_PAGE_BYTES:
+            raise ConfigError(
+                f"{page.file} has {size} bytes, expected at most {MAX_ERROR_PAGE_BYTES}: it is kept in memory"
+            )
+
+    def host(self, host: HostConfig) -> None:
+        """Judge what is asked of the requests to a host."""
+        if host.client_ca:
+            from torchgate.supervisor import certificates  # with its library
+
+            certificates.read_client_ca(host.host, host.client_ca)
+
     def route(self, route: RouteConfig) -> Iterable[Finding]:
         """Return what is wrong with a route by itself."""
         return [Finding(*mistake) for mistake in route_mistakes(route)]
-
-    def pool(self, pool: PoolConfig) -> Iterable[Finding]:
-        """Return what is wrong with a pool by itself."""
-        return ()
 
     def ties(self, routes: Sequence[RouteConfig]) -> Iterable[tuple[str, str, str]]:
         """Return pairs of routes of which none is more specific."""

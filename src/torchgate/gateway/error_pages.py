@@ -17,15 +17,12 @@ from torchgate.errors import ConfigError, RequestError
 from torchgate.gateway.files.wish import weights
 from torchgate.routing.redirects import Location
 from torchgate.schema.problem import PROBLEM_TYPE, STATUS, TITLE
-from torchgate.schema.routes import ErrorPage
+from torchgate.schema.routes import MAX_ERROR_PAGE_BYTES, ErrorPage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torchgate.gateway.exchange import Exchange
-
-MAX_PAGE_BYTES = 1024 * 1024
-"""Largest error page; each is kept in memory."""
 
 _JSON = (b"application/json", b"application/problem+json")
 _FOUND = 302
@@ -143,12 +140,12 @@ class _Page:
 def _read(path: str) -> bytes:
     try:
         size = os.stat(path).st_size
-        if size > MAX_PAGE_BYTES:
+        if size > MAX_ERROR_PAGE_BYTES:
             raise ConfigError(
-                f"error page {path} has {size} bytes; at most {MAX_PAGE_BYTES} are kept in memory"
+                f"error page {path} has {size} bytes; at most {MAX_ERROR_PAGE_BYTES} are kept in memory"
             )
         with open(path, "rb") as file:
-            return file.read(MAX_PAGE_BYTES)
+            return file.read(MAX_ERROR_PAGE_BYTES)
     except OSError as error:
         raise ConfigError(
             f"error page {path} can't be read: {error.strerror}",

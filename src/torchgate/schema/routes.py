@@ -83,6 +83,10 @@ class HeaderEdits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     response: tuple[HeaderEdit, ...] = ()
 
 
+MAX_ERROR_PAGE_BYTES = 1024 * 1024
+"""Largest error page; each is kept in memory."""
+
+
 class ErrorPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is sent in place of an error of ours (and of the upstream's, when so asked).
 
@@ -92,7 +96,8 @@ class ErrorPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         file: File with the body, read at start; empty for none.
         content_type: Its media type.
         redirect: Where to send the client instead; empty for none.
-        status: Status to answer with; 0 keeps that of the error.
+        status: Status to answer with; 0 keeps that of the error. Alone, it takes the place of the error's, and
+            nothing else about the error is told.
         upstream: Also replace answers of the upstream with these statuses.
     """
 

@@ -6,9 +6,9 @@ import pytest
 
 from tests.unit.gateway.handlers.recorded import exchange
 from torchgate.errors import Cause, ConfigError, RequestError
-from torchgate.gateway.error_pages import MAX_PAGE_BYTES, ErrorPages
+from torchgate.gateway.error_pages import ErrorPages
 from torchgate.gateway.router import Route
-from torchgate.schema.routes import ErrorPage
+from torchgate.schema.routes import MAX_ERROR_PAGE_BYTES, ErrorPage
 
 MISSING = RequestError(Cause.NOT_FOUND, "There is nothing.")
 REFUSED = RequestError(Cause.UPSTREAM_REFUSED, "Nobody there.", retry_after_s=7)
@@ -120,7 +120,7 @@ def test_files_are_read_at_start(tmp_path, page):
     with pytest.raises(ConfigError, match="can't be read: No such file"):
         ErrorPages([ErrorPage(file=str(tmp_path / "none"))])
     large = tmp_path / "large"
-    large.write_bytes(b"x" * (MAX_PAGE_BYTES + 1))
+    large.write_bytes(b"x" * (MAX_ERROR_PAGE_BYTES + 1))
     with pytest.raises(ConfigError, match="at most"):
         ErrorPages([ErrorPage(file=str(large))])
     with pytest.raises(ConfigError, match="redirect"):

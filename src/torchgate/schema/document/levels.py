@@ -109,10 +109,16 @@ class Levels:
         )
 
     def _page(self, page: ErrorPage, path: Path) -> ErrorPage:
-        if not page.file and not page.redirect:
-            self._reading.wrong(path, "an error page needs a file or a redirect")
+        if not page.file and not page.redirect and not page.status:
+            self._reading.wrong(path, "an error page needs a file, a redirect or a status")
         file = self._files.readable(page.file, (*path, "file"))
-        return msgspec.structs.replace(page, file=file)
+        page = msgspec.structs.replace(page, file=file)
+        try:
+            self._checks.page(page)
+        except ConfigError as error:
+            key = "redirect" if page.redirect else "file"
+            self._reading.wrong((*path, key), error.what, error.hint)
+        return page
 
 
 def _written(edits: Edits, path: Path) -> Iterator[tuple[str, str, Secret, Path]]:
