@@ -60,11 +60,14 @@ async def _connect(member: WatchedMember) -> None:
 async def _talk(member: WatchedMember) -> str:
     """Check by TLS or HTTP."""
     pool = member.pool
+    tls = pool.tls or (UpstreamTls() if pool.health.kind == "tls" else None)
+    try:
+        context = tls_context(tls) if tls is not None else None
+    except OSError as error:
+        return f"the TLS files of the pool can't be used: {error.strerror or error}"
     sock = _socket(member)
     try:
         await asyncio.get_running_loop().sock_connect(sock, _address(member))
-        tls = pool.tls or (UpstreamTls() if pool.health.kind == "tls" else None)
-        context = tls_context(tls) if tls is not None else None
         name = (tls.name or member.found.name) if tls is not None else None
         reader, writer = await asyncio.open_connection(
             sock=sock, ssl=context, server_hostname=name, limit=MAX_HEAD
