@@ -16,7 +16,7 @@ from torchgate.gateway.router import Route, Router
 from torchgate.gateway.shared import Shared
 from torchgate.observe.counters import CounterBlock, create_block
 from torchgate.observe.logs import AccessLog
-from torchgate.schema.config import MIB, Limits, ListenerConfig
+from torchgate.schema.config import MIB, RESERVED_FILES, Limits, ListenerConfig
 from torchgate.schema.front import FrontConfig
 
 TICK_S = 0.02
@@ -120,7 +120,11 @@ class Stage:
         )
         self._router = self.make_router()
         self.listener = Listener(
-            self.config, self.shared, self._router, self._fd_limit, front=self._front
+            self.config,
+            self.shared,
+            self._router,
+            self._fd_limit - RESERVED_FILES,
+            front=self._front,
         )
         server = await self.loop.create_server(self.listener.new_connection, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]

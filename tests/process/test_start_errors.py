@@ -162,7 +162,7 @@ def test_a_low_limit_of_open_files_is_raised_or_refused_with_the_way_to_mend_it(
     assert "64 files" in message
     assert "LimitNOFILE" in message
     raised = serve("good.py:number", cwd=folder, prefix=("prlimit", "--nofile=256:4096"))
-    assert "4,096 open files (hard limit), room for 3,996 connections" in raised.stderr
+    assert "4,096 open files - 100 in reserve: room for 3,996 of 20,000 client" in raised.stderr
 
 
 def test_one_failing_model_among_several_is_named_and_ends_all(folder):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from torchgate.errors import ConfigError
+from torchgate.errors import ConfigError
 from torchgate.routing import edits
 from torchgate.routing.check import route_mistakes
 from torchgate.routing.redirects import Location
@@ -55,5 +56,16 @@ class RoomChecks:
         return certificates.read_certificate(name, chain, key)
 
     def service(self, config: ServeConfig) -> Iterable[Finding]:
-        """Return what can't work as a whole."""
-        return ()
+        """Return what can't work as a whole: here the CAs of hosts that demand client certificates."""
+        demanding = [host for host in config.front.hosts if host.client_ca]
+        if not demanding:
+            return []
+        from torchgate.supervisor import certificates
+
+        found = []
+        for host in demanding:
+            try:
+                certificates.read_client_ca(host.host, host.client_ca)
+            except ConfigError as error:
+                found.append(Finding(("hosts", host.host, "client_ca"), error.what, error.hint))
+        return found

@@ -24,7 +24,7 @@ from torchgate.gateway.router import Router
 from torchgate.gateway.scopes import HostTable, Scope, Scopes
 from torchgate.gateway.shared import Shared
 from torchgate.gateway.tls import TlsTransport
-from torchgate.schema.config import RESERVED_FILES, ListenerConfig
+from torchgate.schema.config import ListenerConfig
 from torchgate.schema.front import FrontConfig
 from torchgate.wire.head import HeadTable
 
@@ -62,8 +62,7 @@ class Listener:
         config: Its configuration.
         shared: What all connections of the gateway share.
         router: The routes to begin with; replaced as a whole when what is served changes.
-        fd_limit: Descriptors this process may have, shared by ``listeners`` listeners.
-        listeners: How many listeners share them.
+        room: Connections for which there are descriptors (`torchgate.schema.descriptors`).
         front: Hosts and certificates.
         https_port: Port of the listener with TLS that plain requests are sent to.
 
@@ -76,8 +75,7 @@ class Listener:
         config: ListenerConfig,
         shared: Shared,
         router: Router,
-        fd_limit: int,
-        listeners: int = 1,
+        room: int,
         front: FrontConfig = _NO_FRONT,
         https_port: int = 0,
     ) -> None:
@@ -89,9 +87,7 @@ class Listener:
         self.router = router
         self.table = HeadTable(limits)
         self.cors = Cors(config.cors) if config.cors.origins else None
-        self.max_connections = max(
-            1, min(limits.connections, (fd_limit - RESERVED_FILES) // max(1, listeners))
-        )
+        self.max_connections = max(1, min(limits.connections, room))
         self.header_ns = int(limits.header_timeout_s * NS_PER_S)
         self.idle_ns = int(limits.idle_timeout_s * NS_PER_S)
         self.total_ns = int(limits.total_timeout_s * NS_PER_S)

@@ -38,6 +38,7 @@ from torchgate.observe.logs import AccessLog
 from torchgate.observe.resident import Resident
 from torchgate.observe.stall import StallWatch
 from torchgate.schema.config import ListenerConfig
+from torchgate.schema.descriptors import plan_descriptors
 from torchgate.schema.messages import (
     AnyMessage,
     AttachReplica,
@@ -245,14 +246,16 @@ class Gateway:
         log = AccessLog(message.access_log, meters.lines_dropped)
         budget = min(config.limits.memory_budget_bytes for config in message.listeners)
         unix_s = time.time  # noqa: TID251 - for the field `date`
-        shared = Shared(self._loop, self._clock, unix_s, meters, log, budget, say)
+        shared = Shared(
+            self._loop, self._clock, unix_s, meters, log, budget, say, message.front.spool
+        )
         self._snapshot = first_snapshot(message)
         service = InferenceService(
             message.gateway, message.models, counters, self._clock, self._loop, self._link_broken
         )
         watch = StallWatch(self._clock, TICK_S, meters.stalled, say)
         self._running = _Parts(shared, counters, service, table, watch, Resident())
-        fd_limit = raise_fd_limit()
+        plan = plan_descriptors(raise_fd_limit(), message.listeners, message.models, message.front)
         https_port = _https_port(message.listeners)
         for config in message.listeners:
             self._fronts.append(FrontRoutes(self, config))
@@ -264,8 +267,7 @@ class Gateway:
                     config,
                     shared,
                     Router(()),
-                    fd_limit,
-                    len(message.listeners),
+                    plan.connections,
                     message.front,
                     https_port,
                 )

@@ -7,6 +7,7 @@ Read in this order:
 - `routes`: what answers which requests, and how.
 - `pools`: upstream endpoints.
 - `front`: routes, pools, hosts and certificates together.
+- `descriptors`: what a gateway needs of file descriptors, and what is left for clients.
 - `serve`: all of it: one service.
 - `messages`: what the supervisor, gateways and workers tell each other.
 - `signature`: what a served model takes and gives.

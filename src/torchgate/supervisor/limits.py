@@ -6,17 +6,23 @@ import contextlib
 import os
 import pathlib
 import resource
+from collections.abc import Sequence
 
 from torchgate.errors import ConfigError
-from torchgate.schema.config import RESERVED_FILES
+from torchgate.schema.config import ListenerConfig
+from torchgate.schema.descriptors import plan_descriptors
+from torchgate.schema.serve import ServeConfig
 
 NOFILE_WANTED = 65_536  # 20,000 connections per gateway and room for what a model opens
 NOFILE_LEAST = 128  # below this even an idle service has no room
+_RAISE_IT = (
+    "raise it: ulimit -n 65536, LimitNOFILE= in a systemd unit, --ulimit nofile= for a container"
+)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def raise_open_files() -> str:
-    """Raise the soft limit of open files, for this process and its children; return a sentence about it.
+def raise_open_files() -> int:
+    """Raise the soft limit of open files, for this process and its children; return what it is now.
 
     Raises:
         ConfigError: The hard limit is too low to work with.
@@ -27,14 +33,31 @@ def raise_open_files() -> str:
         ceiling = soft
     else:
         resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, hard))
-    if ceiling != resource.RLIM_INFINITY and ceiling < NOFILE_LEAST:
+    if ceiling == resource.RLIM_INFINITY:
+        return NOFILE_WANTED
+    if ceiling < NOFILE_LEAST:
         raise ConfigError(
             f"this user may open only {ceiling} files; a service needs at least {NOFILE_LEAST}",
-            "raise it: ulimit -n 4096, LimitNOFILE= in a systemd unit, --ulimit nofile= for a container",
+            _RAISE_IT,
         )
-    if ceiling != resource.RLIM_INFINITY and ceiling < NOFILE_WANTED:
-        return f"{ceiling:,} open files (hard limit), room for {ceiling - RESERVED_FILES:,} connections"
-    return f"{ceiling:,} open files"
+    return ceiling
+
+
+def share_out(limit: int, config: ServeConfig, listeners: Sequence[ListenerConfig]) -> str:
+    """Return how the descriptors of a gateway are shared out, as one sentence.
+
+    Args:
+        limit: What a process may open.
+        config: What it serves.
+        listeners: One for each address that is bound.
+
+    Raises:
+        ConfigError: There would be none left for clients; the sentence is in it.
+    """
+    plan = plan_descriptors(limit, listeners, config.models, config.front)
+    if not plan.works:
+        raise ConfigError(f"this can't work: {plan.describe()}", _RAISE_IT)
+    return f"each gateway: {plan.describe()}"
 
 
 def resident_bytes(pid: int) -> int:

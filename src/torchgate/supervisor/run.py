@@ -64,11 +64,12 @@ def run(
     ahead = ahead or Ahead()
     started_ns = ahead.since(time.monotonic_ns())
     strays.become_subreaper()
-    files = limits.raise_open_files()
+    open_files = limits.raise_open_files()
     bound = sockets.bind_listeners(config.listeners, config.gateways)
     metrics_bound: list[Bound] = []
     tree: Tree | None = None
     try:
+        files = limits.share_out(open_files, config, [one.listener for one in bound])
         metrics_bound, note = _bind_metrics(config, given=introduction.metrics_port_given)
         tree = Tree(config, bound, SystemClock(), time.time())  # noqa: TID251 - shown to people
         starting = events.Starting(
