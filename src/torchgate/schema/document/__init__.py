@@ -6,6 +6,7 @@ Reading order:
 
 - `loading`: entry: files -> service; listeners, pools and models.
 - `fronts`: routes and hosts -> what a gateway gets.
+- `upstreams`: pools and their endpoints.
 - `levels`: what each listener, host and route says, its policies included.
 - `inherit`: merging that downwards.
 - `reading`: every table validated by itself; mistakes are collected.

@@ -8,9 +8,8 @@ from typing import Protocol
 import msgspec
 
 from torchgate.schema.document.mistakes import Path
-from torchgate.schema.front import CertificateConfig
-from torchgate.schema.pools import PoolConfig
-from torchgate.schema.routes import HeaderEdit, RouteConfig
+from torchgate.schema.front import CertificateConfig, HostConfig
+from torchgate.schema.routes import ErrorPage, HeaderEdit, RouteConfig
 from torchgate.schema.serve import ServeConfig
 
 
@@ -33,12 +32,24 @@ class Checks(Protocol):
         """
         ...
 
-    def route(self, route: RouteConfig) -> Iterable[Finding]:
-        """Return what is wrong with a route by itself."""
+    def page(self, page: ErrorPage) -> None:
+        """Judge an error page; its file is looked at elsewhere.
+
+        Raises:
+            ConfigError: It can't be used.
+        """
         ...
 
-    def pool(self, pool: PoolConfig) -> Iterable[Finding]:
-        """Return what is wrong with a pool by itself."""
+    def host(self, host: HostConfig) -> None:
+        """Judge what is asked of the requests to a host.
+
+        Raises:
+            ConfigError: It can't be used.
+        """
+        ...
+
+    def route(self, route: RouteConfig) -> Iterable[Finding]:
+        """Return what is wrong with a route by itself."""
         ...
 
     def ties(self, routes: Sequence[RouteConfig]) -> Iterable[tuple[str, str, str]]:

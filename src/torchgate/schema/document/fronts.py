@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from torchgate.schema import config
+from torchgate.schema.document import values
 from torchgate.schema.document.checks import Checks
 from torchgate.schema.document.files import Files
 from torchgate.schema.document.inherit import NOTHING, Merger, Said
@@ -351,7 +352,8 @@ class Fronts:
 
     def _check_hash(self, hash_on: str, path: Path) -> None:
         kind, _, name = hash_on.partition(":")
-        if hash_on != "source" and (kind not in ("header", "cookie") or not name):
+        is_name = bool(name) and values.TOKEN.issuperset(name)
+        if hash_on != "source" and (kind not in ("header", "cookie") or not is_name):
             self._reading.wrong(
                 path, f"got {hash_on[:60]!r}, expected source, header:NAME or cookie:NAME"
             )

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from torchgate.errors import Cause
 from torchgate.schema.document import values
 from torchgate.schema.document.secrets import SCHEMA as SECRET_SCHEMA
 from torchgate.schema.document.secrets import Secret, secret
@@ -68,6 +69,12 @@ def _statuses(value: object) -> tuple[int, ...]:
     return tuple(found)
 
 
+def _new_status(value: object) -> int:
+    return 0 if value == 0 and not isinstance(value, bool) else values.whole(200, 599)(value)
+
+
+_CAUSES = [cause.value for cause in Cause]
+
 _STATUS: dict[str, Any] = values.one_of(
     {"type": "integer", "minimum": 400, "maximum": 599}, {"enum": ["4xx", "5xx"]}
 )
@@ -80,7 +87,17 @@ Page = table(
             tuple[int, ...],
             values.Parsed(_statuses, values.one_of(_STATUS, {"type": "array", "items": _STATUS})),
         ],
-        "status": values.count(0, 599),
+        "causes": Annotated[
+            tuple[str, ...],
+            values.Parsed(
+                values.many(values.choice(_CAUSES)),
+                values.one_of({"enum": _CAUSES}, {"type": "array", "items": {"enum": _CAUSES}}),
+            ),
+        ],
+        "content_type": values.FieldValue,
+        "status": values.Parsed(
+            _new_status, values.one_of({"type": "integer", "minimum": 0, "maximum": 599})
+        ),
     },
 )
 

@@ -15,14 +15,15 @@ from typing import Any
 import msgspec
 
 from torchgate.errors import ConfigError
-from torchgate.schema import config, pools
+from torchgate.schema import config
 from torchgate.schema.document.checks import Checks
 from torchgate.schema.document.files import Files
-from torchgate.schema.document.fronts import Fronts, host_name
+from torchgate.schema.document.fronts import Fronts
 from torchgate.schema.document.levels import Levels
 from torchgate.schema.document.mistakes import Path
 from torchgate.schema.document.objects import Address, Host, Model
 from torchgate.schema.document.reading import Reading
+from torchgate.schema.document.upstreams import Upstreams
 from torchgate.schema.front import CertificateConfig, FrontConfig, HostConfig, SpoolConfig
 from torchgate.schema.routes import RouteConfig
 from torchgate.schema.serve import ServeConfig
@@ -135,7 +136,7 @@ class _Loading:
         unrouted, unrouted_by_host = fronts.unrouted()
         return FrontConfig(
             routes=routes,
-            pools=self._pools(),
+            pools=Upstreams(self._reading, self._files).pools(),
             hosts=self._hosts(),
             certificates=certificates,
             limits=self._limits,
@@ -257,104 +258,6 @@ class _Loading:
         if not made.tls.certificates:
             self._reading.wrong((*path, "tls"), "a listener with TLS needs a certificate")
 
-    # --- pools
-
-    def _pools(self) -> tuple[pools.PoolConfig, ...]:
-        found = []
-        for name, one in self._reading.objects("pools").items():
-            made = self._pool(name, one)
-            self._check_pool(made, ("pools", name))
-            found.append(made)
-        return tuple(found)
-
-    def _check_pool(self, made: pools.PoolConfig, path: Path) -> None:
-        """Keys that don't fit each other."""
-        outlier, health = made.outlier, made.health
-        for low, high, where in (
-            (made.min_ttl_s, made.max_ttl_s, ("min_ttl",)),
-            (outlier.base_ejection_s, outlier.max_ejection_s, ("outlier", "base_ejection")),
-            (health.fast_interval_s, health.interval_s, ("health", "fast_interval")),
-        ):
-            if low > high:
-                other = {"min_ttl": "max_ttl", "base_ejection": "max_ejection"}.get(
-                    where[-1], "interval"
-                )
-                self._reading.wrong((*path, *where), f"{low:g} s is more than {other}, {high:g} s")
-
-    def _pool(self, name: str, given: Any) -> pools.PoolConfig:
-        path: Path = ("pools", name)
-        endpoints = tuple(
-            self._endpoint(one, (*path, "endpoints", index))
-            for index, one in enumerate(given.endpoints)
-        )
-        more: dict[str, Any] = {}
-        if given.tls is not None:
-            more["tls"] = self._upstream_tls(given.tls.made(pools.UpstreamTls), (*path, "tls"))
-        if given.sticky_secret is not None:
-            more["sticky_secret"] = self._files.secret(
-                given.sticky_secret, (*path, "sticky_secret")
-            )
-        if not endpoints:
-            self._reading.wrong((*path, "endpoints"), "a pool needs at least one endpoint")
-        elif all(one.backup for one in endpoints):
-            self._reading.wrong((*path, "endpoints"), "every endpoint is a backup", "of what?")
-        made: pools.PoolConfig = given.made(
-            pools.PoolConfig, name=name, **{**more, "endpoints": endpoints}
-        )
-        return made
-
-    def _endpoint(self, given: Any, path: Path) -> pools.EndpointConfig:
-        address, srv = given.address, given.srv
-        if (address is None) == (srv is None):
-            self._reading.wrong(path, "an endpoint has either an address or srv")
-        elif srv is None:
-            where = (*path, "address") if isinstance(self._reading.given(path), dict) else path
-            self._check_endpoint(address, where)
-        made: pools.EndpointConfig = given.made(
-            pools.EndpointConfig,
-            address=address or srv or "",
-            kind="name" if srv is None else "srv",
-        )
-        return made
-
-    def _check_endpoint(self, address: str, path: Path) -> None:
-        if address.startswith("unix:"):
-            if not address.startswith("unix:/") or len(address) > 100:
-                self._reading.wrong(
-                    path,
-                    f"got {address[:60]!r}, expected unix: and an absolute path of at most 95 characters",
-                )
-            return
-        if "://" in address:
-            scheme, _, rest = address.partition("://")
-            hint = f'write "{rest.rstrip("/")}"' + (
-                " and tls = true in the pool" if scheme == "https" else ""
-            )
-            self._reading.wrong(
-                path, f"got {address[:60]!r}, expected HOST:PORT without a scheme", hint
-            )
-            return
-        host, colon, port = address.rpartition(":")
-        if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) <= 65535:
-            self._reading.wrong(
-                path,
-                f"got {address[:60]!r}, expected HOST:PORT with a port from 1 to 65535, or unix:/path",
-            )
-        elif ":" in host and not host.startswith("["):
-            self._reading.wrong(path, f"got {address[:60]!r}, expected [{host}]:{port}")
-        else:
-            host_name(self._reading, host, path)
-
-    def _upstream_tls(self, tls: pools.UpstreamTls, path: Path) -> pools.UpstreamTls:
-        if bool(tls.certificate) != bool(tls.key):
-            self._reading.wrong(path, "certificate and key go together")
-        return msgspec.structs.replace(
-            tls,
-            ca=self._files.readable(tls.ca, (*path, "ca")),
-            certificate=self._files.readable(tls.certificate, (*path, "certificate")),
-            key=self._files.readable(tls.key, (*path, "key")),
-        )
-
     # --- models
 
     def _models(self) -> tuple[config.ModelConfig, ...]:
@@ -384,7 +287,7 @@ class _Loading:
             timeout_s=model.timeout,
             queue_rows=model.queue_rows,
             memory_limit_bytes=model.memory_limit,
-            nonfinite=model.nonfinite,  # type: ignore[arg-type]
+            nonfinite=model.nonfinite,
             start_timeout_s=model.start_timeout,
         )
 

@@ -210,7 +210,7 @@ class Service(Table):
     )
     spool: values.FullText | None = Field(
         None,
-        description="Folder for answers that slow clients don't take; that of the system for temporary files by default.",
+        description="Folder for answers that slow clients don't take; the system's for temporary files by default.",
     )
     spool_size: Annotated[Any, values.byte_count(zero=True)] = Field(
         SpoolConfig().max_bytes,

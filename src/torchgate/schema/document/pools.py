@@ -39,11 +39,18 @@ Endpoint = table(
     base=_EndpointBase,
 )
 
-Tls = table("UpstreamTls", pools.UpstreamTls)
+Tls = table("UpstreamTls", pools.UpstreamTls, types={"name": values.FieldValue})
 Health = table(
     "Health",
     pools.HealthConfig,
-    types={"statuses": _STATUSES, "rise": values.count(1, 1000), "fall": values.count(1, 1000)},
+    types={
+        "path": values.RequestPath,
+        "host": values.FieldValue,
+        "body": values.Prose,
+        "statuses": _STATUSES,
+        "rise": values.count(1, 1000),
+        "fall": values.count(1, 1000),
+    },
 )
 Outlier = table(
     "Outlier",
@@ -99,6 +106,8 @@ Pool = table(
         "timeouts": Annotated[Any, Of(Timeouts)],
         "retry": Annotated[Any, Of(Retry), Short(_retry, {"const": False})],
         "allow": values.Networks,
+        "sticky_cookie": values.Token,
+        "load_header": values.Token,
         "sticky_secret": SecretText,
     },
 )

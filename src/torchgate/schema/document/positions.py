@@ -7,6 +7,7 @@ it only has to know where strings, comments, lists and tables begin and end (TOM
 from __future__ import annotations
 
 import bisect
+import contextlib
 import re
 
 import rtoml
@@ -163,5 +164,8 @@ def _unquoted(token: str) -> str:
     if token[0] == "'":
         return token[1:-1]
     if token[0] == '"':
-        return str(rtoml.loads(f"k = {token}")["k"]) if "\\" in token else token[1:-1]
+        if "\\" not in token:
+            return token[1:-1]
+        with contextlib.suppress(rtoml.TomlParsingError):  # in a text that isn't valid up to here
+            return str(rtoml.loads(f"k = {token}")["k"])
     return token

@@ -99,10 +99,70 @@ class When(Table):
 
 
 Model = table("ModelAction", routes.ModelAction)
-Proxy = table("ProxyAction", routes.ProxyAction)
-Static = table("StaticAction", routes.StaticAction)
+_TOKENS = values.Parsed(
+    values.many(values.lower_token),
+    values.one_of(values.STRING, {"type": "array", "items": values.STRING}),
+)
+_CODINGS = ("br", "zstd", "gzip")
+
+
+def _types(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise values.wrong(
+            f"got {values.shown(value)}, expected a table of endings and media types"
+        )
+    for ending in value:
+        if not ending.startswith(".") or "/" in ending:
+            raise values.wrong(
+                f"{ending[:40]!r} is no ending", 'such as ".wasm" = "application/wasm"'
+            )
+    return {ending.lower(): values.field_value(one) for ending, one in value.items()}
+
+
+def _file_name(value: object) -> str:
+    found = values.full_text(value)
+    if "/" in found or found in (".", ".."):
+        raise values.wrong(f"got {values.shown(value)}, expected the name of a file")
+    return found
+
+
+def _beneath(value: object) -> str:
+    found = values.text(value)
+    if ".." in found.split("/"):
+        raise values.wrong(f"got {values.shown(value)}, expected a file beneath root")
+    return found
+
+
+Proxy = table(
+    "ProxyAction", routes.ProxyAction, types={"host": values.FieldValue, "upgrades": _TOKENS}
+)
+Static = table(
+    "StaticAction",
+    routes.StaticAction,
+    types={
+        "cache_control": values.FieldValue,
+        "fallback": Annotated[str, values.Parsed(_beneath, values.STRING)],
+        "index": values.Parsed(
+            values.many(_file_name),
+            values.one_of(values.STRING, {"type": "array", "items": values.STRING}),
+        ),
+        "precompressed": values.Parsed(
+            values.many(values.choice(_CODINGS)),
+            values.one_of({"type": "array", "items": {"enum": list(_CODINGS)}}),
+        ),
+        "types": values.Parsed(_types, {"type": "object", "additionalProperties": values.STRING}),
+    },
+)
 Redirect = table("RedirectAction", routes.RedirectAction)
-Respond = table("RespondAction", routes.RespondAction, types={"status": values.count(200, 599)})
+Respond = table(
+    "RespondAction",
+    routes.RespondAction,
+    types={
+        "status": values.count(200, 599),
+        "body": values.Prose,
+        "content_type": values.FieldValue,
+    },
+)
 Rewrite = table("Rewrite", routes.Rewrite)
 
 

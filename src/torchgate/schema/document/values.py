@@ -7,6 +7,7 @@ returns what the service uses. Wrong values say what was got and what was expect
 from __future__ import annotations
 
 import ipaddress
+import unicodedata
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
@@ -22,6 +23,9 @@ JsonSchema = dict[str, Any]
 
 VARIABLE: JsonSchema = {"type": "string", "pattern": r"^\$\{"}
 """In place of any value that isn't text: a variable of that type."""
+
+TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+"""Characters of names in HTTP."""
 
 _KINDS = {
     bool: "a flag",
@@ -77,13 +81,55 @@ def shown(value: object) -> str:
     return _KINDS.get(type(value), f"a {type(value).__name__}")
 
 
-def text(value: object) -> str:
-    """Return a text."""
+def prose(value: object) -> str:
+    """Return a text of any number of lines."""
     if not isinstance(value, str):
         raise wrong(f"got {shown(value)}, expected text", "put it in quotes")
-    if "\0" in value:
-        raise wrong("the text holds a NUL character")
     return value if type(value) is str else str(value)
+
+
+def text(value: object) -> str:
+    """Return a text of one line; control characters could break out of whatever it becomes part of."""
+    found = prose(value)
+    if not found.isprintable():
+        bad = next((one for one in found if unicodedata.category(one) == "Cc"), "")
+        if bad:
+            raise wrong(f"got {shown(value)}, which holds the control character {bad!r}")
+    return found
+
+
+def field_value(value: object) -> str:
+    """Return a text that can be the value of a header field (RFC 9110 section 5.5): ASCII, one line."""
+    found = text(value)
+    if not found.isascii() or found != found.strip():
+        raise wrong(f"got {shown(value)}, expected ASCII without blanks around it")
+    return found
+
+
+def token(value: object) -> str:
+    """Return a name of a field, a cookie or a protocol (RFC 9110 section 5.6.2), or an empty text."""
+    found = text(value)
+    if not TOKEN.issuperset(found):
+        raise wrong(
+            f"got {shown(value)}, expected a name", "letters, digits and any of !#$%&'*+-.^_`|~"
+        )
+    return found
+
+
+def lower_token(value: object) -> str:
+    """Return a name in lower case that isn't empty."""
+    found = token(value).lower()
+    if not found:
+        raise wrong("is empty")
+    return found
+
+
+def request_path(value: object) -> str:
+    """Return a path, with a query or not, as it is written into a request."""
+    found = text(value)
+    if not found.startswith("/") or not found.isascii() or " " in found or "#" in found:
+        raise wrong(f"got {shown(value)}, expected a path such as /healthz, escaped where needed")
+    return found
 
 
 def full_text(value: object) -> str:
@@ -243,6 +289,10 @@ def one_of(*schemas: JsonSchema) -> JsonSchema:
 STRING: JsonSchema = {"type": "string"}
 
 Text = Annotated[str, Parsed(text, STRING)]
+Prose = Annotated[str, Parsed(prose, STRING)]
+FieldValue = Annotated[str, Parsed(field_value, STRING)]
+Token = Annotated[str, Parsed(token, STRING)]
+RequestPath = Annotated[str, Parsed(request_path, {**STRING, "pattern": "^/"})]
 FullText = Annotated[str, Parsed(full_text, {**STRING, "minLength": 1})]
 Flag = Annotated[bool, Parsed(flag, one_of({"type": "boolean"}, VARIABLE))]
 Texts = Annotated[
