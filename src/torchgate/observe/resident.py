@@ -37,7 +37,10 @@ class Resident:
         if now_ns < self._look_ns:
             return
         self._look_ns = now_ns + _LOOK_NS
-        self.bytes = resident_bytes()
+        try:
+            self.bytes = resident_bytes()
+        except OSError:  # no descriptor is left: the last size stands until there is one
+            return
         grown = self.bytes - self._trimmed_bytes > _TRIM_GROWTH_BYTES
         if idle and grown and self._trim is not None and now_ns >= self._trim_ns:
             self._trim_ns = now_ns + _TRIM_NS
