@@ -137,12 +137,16 @@ class Stage:
             await asyncio.sleep(TICK_S)
         server.close()
         self.listener.abort()
+        self.end()
         await asyncio.sleep(0.01)
         self.shared.close()
 
     def make_router(self):
         """Return what is served; called on the loop, when all but the listener is there."""
         return self._router
+
+    def end(self):
+        """Called on the loop, before it ends."""
 
     def call(self, function, *args):
         """Run ``function`` on the loop and wait for it."""
