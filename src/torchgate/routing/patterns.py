@@ -91,7 +91,8 @@ def literal_prefix(pattern: str) -> str:
 def directory(pattern: str) -> str:
     """Return the literal prefix up to and with its last slash, or empty when there is none."""
     prefix = literal_prefix(pattern)
-    return prefix[: prefix.rfind("/") + 1]
+    end = prefix.rfind("/") + 1
+    return prefix[:end]
 
 
 class PatternGroup:

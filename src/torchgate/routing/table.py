@@ -35,7 +35,8 @@ def host_name(raw: bytes) -> str:
     """Return a Host value as routes have it: lower case, without port and trailing dot."""
     text = raw.decode("latin-1").lower()
     if text.startswith("["):
-        return text[: text.find("]") + 1]
+        end = text.find("]") + 1
+        return text[:end]
     return text.partition(":")[0].rstrip(".")
 
 
