@@ -49,7 +49,8 @@ class HealthConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     Attributes:
         kind: ``http``, ``tcp`` (connects) or ``tls`` (handshake); ``off`` for none.
         path, host, statuses, body: HTTP: what is asked, which statuses are fine, which text the body must hold.
-        interval_s: Time between checks of one endpoint, spread by ``jitter`` (share of it).
+        interval_s: Time between checks of one endpoint.
+        jitter: Share of the interval by which checks are spread.
         fast_interval_s: The same after a failed check or a passive signal, until it is settled.
         timeout_s: A check that takes longer has failed.
         rise, fall: Checks in a row that make an endpoint healthy, or not.
@@ -118,13 +119,21 @@ class PoolLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Phases of an upstream request, seconds; each has its own cause code."""
+    """Phases of an upstream request, seconds; each has its own cause code.
+
+    Attributes:
+        connect_s: Until the connection is made.
+        tls_s: The TLS handshake.
+        first_byte_s: From the end of the request to the first byte of the answer.
+        between_bytes_s: Longest silence within the answer.
+        total_s: The whole request; 0 for no bound beside the listener's.
+    """
 
     connect_s: float = 5.0
     tls_s: float = 5.0
     first_byte_s: float = 60.0
     between_bytes_s: float = 60.0
-    total_s: float = 0.0  # 0: none beside the listener's
+    total_s: float = 0.0
 
 
 class RetryConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -132,7 +141,8 @@ class RetryConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     Attributes:
         attempts: Tries in all; 1 switches retries off.
-        budget: Retries as a share of requests, with ``budget_min`` per second in any case.
+        budget: Retries as a share of requests.
+        budget_min: Retries per second that are allowed in any case.
         statuses: Answers that count as failures for idempotent requests without a byte passed on.
     """
 

@@ -111,7 +111,12 @@ class ErrorPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ModelAction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="model"):
-    """Predict with a model: POST predicts, GET describes it."""
+    """Predict with a model: POST predicts, GET describes it.
+
+    Attributes:
+        model: Its name.
+        protocol: ``plain`` is that of ``/models/NAME``; ``oip`` the Open Inference Protocol.
+    """
 
     model: str
     protocol: Literal["plain", "oip"] = "plain"
@@ -164,14 +169,25 @@ class StaticAction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class RedirectAction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="redirect"):
-    """Send the client elsewhere; ``to`` may hold placeholders."""
+    """Send the client elsewhere.
+
+    Attributes:
+        to: A path, or a URL with a fixed host; may hold placeholders.
+        status: Of the redirect.
+    """
 
     to: str
     status: Literal[301, 302, 303, 307, 308] = 308
 
 
 class RespondAction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="respond"):
-    """Answer with a fixed text."""
+    """Answer with a fixed text.
+
+    Attributes:
+        status: Of the answer.
+        body: The text.
+        content_type: Its media type.
+    """
 
     status: int = 200
     body: str = ""

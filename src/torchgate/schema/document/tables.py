@@ -28,7 +28,7 @@ from torchgate.schema.document.values import JsonSchema
 S = TypeVar("S", bound=msgspec.Struct)
 
 _UNITS = ("_bytes_s", "_bytes", "_s")
-_OTHER_KEYS = {"pending_s": "pending_time", "idle_s": "idle_time"}
+_OTHER_KEYS = {"pending_s": "pending_time", "idle_s": "idle_time", "between_bytes_s": "between_bytes"}
 
 
 class Table(BaseModel):
@@ -226,15 +226,19 @@ def _amount(name: str, value: Any) -> Any:
         for unit, size in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
             if value % size == 0:
                 return f"{value // size}{unit}"
-    if name.endswith("_s") and not name.endswith("_bytes_s"):
+    if name.endswith("_s") and not _is_size(name):
         return f"{value:g}s"
     return value
+
+
+def _is_size(name: str) -> bool:
+    return name.endswith(("_bytes", "_rate_bytes_s"))
 
 
 def _type(name: str, hint: Any, default: Any) -> Any:
     """Return the type of a key from that of its field; zero is allowed where it is the default."""
     zero = default == 0
-    if name.endswith(("_bytes", "_bytes_s")):
+    if _is_size(name):
         return values.byte_count(zero=zero)
     if name.endswith("_s"):
         return values.seconds(zero=zero)
