@@ -49,9 +49,11 @@ from torchgate.schema.messages import (
     GatewayReady,
     LinkBroken,
     ModelReady,
+    PoolMembers,
     ReplicaChanged,
     TextReply,
 )
+from torchgate.upstream.forward import Upstreams
 
 TICK_S = 0.05
 """Period of everything that is done now and then: deadlines of predictions, log hand-over, gauges, drain."""
@@ -99,6 +101,7 @@ class _Parts:
     shared: Shared
     counters: CounterBlock
     service: InferenceService
+    upstreams: Upstreams
     table: LoadTable
     watch: StallWatch
     resident: Resident
@@ -148,6 +151,11 @@ class Gateway:
         return self._parts.service
 
     @property
+    def upstreams(self) -> Upstreams:
+        """Where requests to pools go."""
+        return self._parts.upstreams
+
+    @property
     def counters(self) -> CounterBlock:
         """The gateway's counter block."""
         return self._parts.counters
@@ -175,15 +183,14 @@ class Gateway:
             await asyncio.wait((self._configured, self._done), return_when=asyncio.FIRST_COMPLETED)
             if self._configured.done():
                 async with asyncio.TaskGroup() as self._tasks:
+                    self.upstreams.tasks = self._tasks
                     self._listen(self._configured.result())
                     await self._done
+                    self._abort()  # what the group's tasks are for is over
         finally:
             self._loop.remove_reader(self._link.fileno())
             self._loop.remove_writer(self._link.fileno())
-            for acceptor in self._acceptors:
-                acceptor.close()
-            for listener in self._listeners:
-                listener.abort()
+            self._abort()
             await asyncio.sleep(0)  # let the transports end
             if self._running is not None:
                 self._running.watch.close()
@@ -191,6 +198,15 @@ class Gateway:
                 self._running.shared.close()
                 self._running.table.close()
             self._link.close()
+
+    def _abort(self) -> None:
+        """End everything that is open."""
+        for acceptor in self._acceptors:
+            acceptor.close()
+        for listener in self._listeners:
+            listener.abort()
+        if self._running is not None:
+            self._running.upstreams.close()
 
     @property
     def _parts(self) -> _Parts:
@@ -229,6 +245,8 @@ class Gateway:
                 self.service.on_replica_changed(message)
             case TextReply():
                 self._questions.answered(message)
+            case PoolMembers():
+                self.upstreams.update(message)
             case Drain():
                 self._drain(message.deadline_ns)
             case _:
@@ -254,8 +272,20 @@ class Gateway:
             message.gateway, message.models, counters, self._clock, self._loop, self._link_broken
         )
         watch = StallWatch(self._clock, TICK_S, meters.stalled, say)
-        self._running = _Parts(shared, counters, service, table, watch, Resident())
         plan = plan_descriptors(raise_fd_limit(), message.listeners, message.models, message.front)
+        shared.spools.max_files = plan.spool
+        upstreams = Upstreams(
+            message.front.pools,
+            self._loop,
+            self._clock,
+            table=table,
+            gateway=message.gateway,
+            report=self._tell,
+            say=say,
+            most_connections=plan.upstream,
+        )
+        self._running = _Parts(shared, counters, service, upstreams, table, watch, Resident())
+        shared.disks.most_sending = plan.files // 2
         https_port = _https_port(message.listeners)
         for config in message.listeners:
             self._fronts.append(FrontRoutes(self, config))
@@ -357,6 +387,7 @@ class Gateway:
         parts.shared.tick()
         parts.resident.look(now_ns, idle=not parts.shared.budget.held)
         parts.service.tick(now_ns)
+        parts.upstreams.tick(now_ns)
         self._questions.tick(now_ns)
         self._ticks += 1
         for listener in self._listeners:
@@ -385,6 +416,7 @@ class Gateway:
         self._advance(GatewayState.DRAINING)
         self._drain_deadline_ns = deadline_ns
         self._parts.shared.draining = True
+        self._parts.upstreams.drain()
         self._stop_accepting()  # the next tick looks how far it is
 
     def _stop_accepting(self) -> None:

@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from torchgate.clock import NS_PER_S
 from torchgate.errors import Cause
 from torchgate.gateway.exchange import Exchange, ExchangeState
+from torchgate.schema.descriptors import SPOOL_FILES
 from torchgate.upstream.transfer import Transfer
 
 MEMORY_BYTES = 1024 * 1024
@@ -40,8 +41,6 @@ CHECK_S = 5.0
 """How often the directory is tried."""
 
 THREADS = 2
-MAX_FILES = 512
-"""Open files at one time."""
 
 _STREAMING = ExchangeState.STREAMING
 
@@ -79,6 +78,7 @@ class SpoolStore:
         self._checking = False
         self._closed = False
         self._problem = ""
+        self.max_files = SPOOL_FILES
         self.usable = False  # files; found out by the first check
         self.file_bytes = 0
         self.files = 0
@@ -253,7 +253,7 @@ class Spool:
                 BLOCK_BYTES
             ):
                 return
-            if self._store.files >= MAX_FILES:
+            if self._store.files >= self._store.max_files:
                 return
             self.state = SpoolState.FILE
             self._resume()
