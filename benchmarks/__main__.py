@@ -20,7 +20,20 @@ from pathlib import Path
 from benchmarks.catalog import PEERS, Peer
 from benchmarks.load import GeneratorFailed, require_wrk
 from benchmarks.report import Row, as_json, markdown, print_table
-from benchmarks.sections import idle, mlp, nets, proxy, routes, startup, wide
+from benchmarks.sections import (
+    big,
+    bodies,
+    idle,
+    idle_front,
+    mlp,
+    nets,
+    proxy,
+    routes,
+    startup,
+    static,
+    streams,
+    wide,
+)
 from benchmarks.sections.plan import Plan
 
 SECTIONS: dict[str, Callable[[Plan], list[Row]]] = {
@@ -31,6 +44,11 @@ SECTIONS: dict[str, Callable[[Plan], list[Row]]] = {
     "idle": idle.measure,
     "routes": routes.measure,
     "proxy": proxy.measure,
+    "bodies": bodies.measure,
+    "static": static.measure,
+    "streams": streams.measure,
+    "idle-front": idle_front.measure,
+    "big": big.measure,
 }
 QUICK_PEERS = ("mosec", "fastapi")
 

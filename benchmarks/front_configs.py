@@ -113,6 +113,56 @@ def nginx(seat: Seat, backend: Backend) -> str:
     )
 
 
+TORCHGATE = """\
+[service]
+gateways = 1
+access_log = "{folder}/access.log"
+metrics = false
+[listeners.plain]
+address = "127.0.0.1:{port}"
+limits = "large"
+[listeners.secure]
+address = "127.0.0.1:{tls_port}"
+tls = "one"
+limits = "large"
+[limits.large]
+body = "1GiB"
+idle_timeout = "300s"
+[certificates.one]
+chain = "{chain}"
+key = "{key}"
+[pools.small]
+endpoints = ["127.0.0.1:{small}"]
+[pools.live]
+endpoints = ["127.0.0.1:{live}"]
+limits = {{ endpoint_connections = 8000, endpoint_in_flight = 8000 }}
+[routes.files]
+path = "/static/*"
+static = "{files}"
+rewrite = {{ strip_prefix = "/static" }}
+[routes.live]
+path = "/live/*"
+proxy = "live"
+[routes.all]
+path = "/*"
+proxy = "small"
+"""
+
+
+def torchgate(seat: Seat, backend: Backend) -> str:
+    """Return torchgate.toml."""
+    return TORCHGATE.format(
+        folder=seat.folder,
+        port=seat.port,
+        tls_port=seat.tls_port,
+        small=backend.small,
+        live=backend.live,
+        files=backend.files,
+        chain=backend.chain,
+        key=backend.key,
+    )
+
+
 HAPROXY = """\
 global
   nbthread 1
@@ -263,13 +313,6 @@ static_resources:
 """
 
 
-def torchgate(seat: Seat, backend: Backend) -> str:
-    """Return torchgate.toml."""
-    return ""
-
-
 def envoy(seat: Seat, backend: Backend) -> str:
     """Return Envoy's bootstrap document."""
-    return ENVOY.format(
-        port=seat.port, folder=seat.folder, small=backend.small, live=backend.live
-    )
+    return ENVOY.format(port=seat.port, folder=seat.folder, small=backend.small, live=backend.live)

@@ -91,7 +91,12 @@ class RunningFront:
     seat: Seat
 
 
-def _system(program: str, package: str) -> str:
+def system_program(program: str, package: str) -> str:
+    """Return the path of a program of the system.
+
+    Raises:
+        ServerFailed: It isn't installed; the message says how.
+    """
     found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin")
     if found is None:
         raise ServerFailed(f"{program} is not installed: apt-get install {package}")
@@ -117,7 +122,7 @@ def nginx_argv(program: str, seat: Seat, text: str) -> tuple[str, ...]:
 
 
 def _nginx_debian(_home: Path, seat: Seat, backend: Backend) -> tuple[str, ...]:
-    return nginx_argv(_system("nginx", "nginx"), seat, front_configs.nginx(seat, backend))
+    return nginx_argv(system_program("nginx", "nginx"), seat, front_configs.nginx(seat, backend))
 
 
 def _nginx_current(home: Path, seat: Seat, backend: Backend) -> tuple[str, ...]:
@@ -126,7 +131,7 @@ def _nginx_current(home: Path, seat: Seat, backend: Backend) -> tuple[str, ...]:
 
 
 def _haproxy(_home: Path, seat: Seat, backend: Backend) -> tuple[str, ...]:
-    program = _system("haproxy", "haproxy")
+    program = system_program("haproxy", "haproxy")
     config = _write(seat.folder / "haproxy.cfg", front_configs.haproxy(seat, backend))
     log = seat.folder / "access.log"
     return ("sh", "-c", f'exec "{program}" -f "{config}" >"{log}"')
@@ -206,7 +211,15 @@ def start_origins(folder: Path, files: Path) -> tuple[Server, Server]:
     """
     port = free_port()
     config = _write(folder / "origin.conf", front_configs.origin(port, folder, files))
-    argv = (_system("nginx", "nginx"), "-p", str(folder), "-e", str(folder / "o.log"), "-c", config)
+    argv = (
+        system_program("nginx", "nginx"),
+        "-p",
+        str(folder),
+        "-e",
+        str(folder / "o.log"),
+        "-c",
+        config,
+    )
     small = Server("origin", Command(pinned(argv, OTHER_CORES)), port, ALL_FRONT, folder)
     live_port = free_port()
     python = (sys.executable, "-m", "benchmarks.origin", str(live_port))

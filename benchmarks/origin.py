@@ -3,6 +3,7 @@
 ``POST``: takes a body of any size and answers with its length. ``GET /live/sse`` and ``GET /live/chunked``: a chunked
 answer of events, each with the time it was sent (``time.monotonic_ns``, one clock for the whole machine), ``gap_ms``
 apart. ``GET /live/ws``: switches to WebSocket and then says nothing.
+``GET /live/count``: how many others were answered.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ GAP_S = 0.004
 
 class Origin(asyncio.Protocol):
     """One connection."""
+
+    answered = 0
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport
@@ -80,7 +83,11 @@ class Origin(asyncio.Protocol):
             self._left = EVENTS
             self._send_event()
             return
-        body = str(self._size).encode()
+        if self._target == b"/live/count":
+            body = str(Origin.answered).encode()
+        else:
+            Origin.answered += 1
+            body = str(self._size).encode()
         self._transport.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: "
             + str(len(body)).encode()

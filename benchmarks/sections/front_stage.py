@@ -1,4 +1,4 @@
-"""What every section of the front door shares: origins, files, a certificate, the proxies started one beside the other."""
+"""What every section of the front door shares: origins, files, a certificate, proxies started side by side."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def measure(plan: Plan) -> list[Row]:
     """Measure torchgate and the peers that keep connections open."""
     say("memory per idle connection")
     count = 1000 if plan.quick else 5000
-    _raise_descriptor_limit(count + WARM_UP_CONNECTIONS + 100)
+    raise_descriptor_limit(count + WARM_UP_CONNECTIONS + 100)
     own = torchgate("mlp", "mlp.py:Mlp", ("--threads", "1", "--replicas", "1"))
     rows: list[Row] = []
     for peer in (own, *(peer for peer in plan.peers if peer.name in PEERS)):
@@ -107,7 +107,8 @@ def _some(connection: socket.socket) -> bytes:
     return data
 
 
-def _raise_descriptor_limit(wanted: int) -> None:
+def raise_descriptor_limit(wanted: int) -> None:
+    """Let this process have so many open files, as far as it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
