@@ -28,6 +28,8 @@ from torchgate.schema.front import FrontConfig
 from torchgate.schema.routes import (
     Action,
     BuiltinAction,
+    HeaderEdit,
+    HeaderEdits,
     Inherited,
     ModelAction,
     ProxyAction,
@@ -103,7 +105,7 @@ class FrontRoutes:
         front = context.snapshot.front
         self._context = context
         self._listener = listener
-        self._parts = _Parts(front)
+        self._parts = _Parts(front, listener)
         self._same: dict[Action, Handler] = {}  # routes with equal actions share their handler
         found = [
             (config.match, self._found(config))
@@ -228,8 +230,9 @@ class FrontRoutes:
 class _Parts:
     """What routes share, made once per entry of the tables in ``front``."""
 
-    def __init__(self, front: FrontConfig) -> None:
+    def __init__(self, front: FrontConfig, listener: ListenerConfig) -> None:
         self.front = front
+        self._hsts = _hsts(listener)
         self._editors: dict[int, Editor] = {}
         self._error_pages: dict[int, ErrorPages] = {}
 
@@ -237,13 +240,18 @@ class _Parts:
         """Give a route what ``inherited`` names."""
         route.log_share = inherited.log
         route.pages = self._pages(inherited.pages)
-        route.editor = None
-        if inherited.edits >= 0:
-            editor = self._editors.get(inherited.edits)
-            if editor is None:
-                editor = Editor(self.front.edits[inherited.edits])
-                self._editors[inherited.edits] = editor
-            route.editor = editor
+        route.editor = self._editor(inherited.edits)
+
+    def _editor(self, index: int) -> Editor | None:
+        if index < 0 and not self._hsts:
+            return None
+        editor = self._editors.get(index)
+        if editor is None:
+            edits = self.front.edits[index] if index >= 0 else HeaderEdits()
+            editor = self._editors[index] = Editor(
+                HeaderEdits(request=edits.request, response=(*self._hsts, *edits.response))
+            )
+        return editor
 
     def _pages(self, index: int) -> ErrorPages | None:
         if index < 0 or not self.front.pages[index]:
@@ -252,3 +260,11 @@ class _Parts:
         if pages is None:
             pages = self._error_pages[index] = ErrorPages(self.front.pages[index])
         return pages
+
+
+def _hsts(listener: ListenerConfig) -> tuple[HeaderEdit, ...]:
+    """Return what a listener with TLS says in every answer (RFC 6797); hosts and routes may say otherwise."""
+    if listener.tls is None or not listener.tls.hsts:
+        return ()
+    value = listener.tls.hsts.replace("{", "{{").replace("}", "}}")
+    return (HeaderEdit(kind="set", name="strict-transport-security", value=value),)
