@@ -13,8 +13,7 @@ import zstandard
 from tests.integration.file_stage import FileStage
 from tests.integration.gateway_stage import read_answer, read_to_end, wait_for
 from torchgate.gateway.error_pages import ErrorPages
-from torchgate.gateway.files import disk
-from torchgate.gateway.files.beneath import Root
+from torchgate.gateway.files import disk, lookup
 from torchgate.gateway.handlers import static
 from torchgate.routing.rewrite import Rewriter
 from torchgate.schema.routes import ErrorPage, Rewrite
@@ -129,7 +128,7 @@ def test_a_file_that_may_not_be_read(stage, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")  # as root, tests may read everything
 
-    monkeypatch.setattr(Root, "open", refuse)
+    monkeypatch.setattr(lookup, "open_beneath", refuse)
     answer = stage.get("/a.txt")
     assert (answer.status, answer.json["cause"]) == (403, "forbidden")
     assert "a.txt" not in answer.json["detail"]
@@ -612,7 +611,7 @@ def test_an_error_of_the_disk(stage, monkeypatch):
         raise OSError(5, "Input/output error")
 
     stage.get("/a.txt")
-    monkeypatch.setattr(Root, "open", fail)
+    monkeypatch.setattr(lookup, "open_beneath", fail)
     answer = stage.get("/big.bin")
     assert (answer.status, answer.json["cause"]) == (500, "disk-error")
     assert "Input/output" not in answer.json["detail"]

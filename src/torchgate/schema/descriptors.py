@@ -19,8 +19,8 @@ LEAST_CONNECTIONS = 16
 SPOOL_FILES = 512
 """Answers of upstreams that may wait for slow clients in files."""
 
-STATIC_FILES = 256
-"""Files on their way to clients."""
+STATIC_FILES = 8192
+"""For files on their way to clients: each takes two, one of them a duplicate of the client's socket."""
 
 LINKS_IN_RESERVE = 20
 """Listeners and links to replicas for which the reserve has room; more are counted on their own."""

@@ -35,7 +35,7 @@ def test_upstreams_files_spools_and_links_take_their_share():
     assert (plan.upstream, plan.spool, plan.files) == (1024, 512, 0)
     assert plan.connections == 65_536 - 100 - 512 - 1024
     plan = plan_descriptors(65_536, [LISTENER], (), front(StaticAction(root="/")))
-    assert (plan.upstream, plan.spool, plan.files) == (0, 0, 256)
+    assert (plan.upstream, plan.spool, plan.files) == (0, 0, 8192)
     models = [ModelConfig(name="m", target="m.py:m", replicas=50)]
     assert plan_descriptors(1024, [LISTENER], models).connections == 924 - 31
 

@@ -16,7 +16,6 @@ import errno
 import functools
 import os
 import stat
-import threading
 
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 """For reading; a FIFO or a device must not make the thread wait."""
@@ -44,62 +43,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _how = _OpenHow(OPEN_FLAGS, 0, _RESOLVE)
 
 
-class Root:
-    """A directory, held open: what is opened lies below it whatever its path is made to mean meanwhile.
+def open_root(path: str) -> int:
+    """Open a directory to look below, whatever its path means now, and return the descriptor.
 
-    `refresh` looks at the path again, so that a root that is replaced (a link set to another release) is noticed.
+    It is opened for each look anew: a root that is replaced (a link set to another release) is noticed, and thousands of
+    roots hold no descriptors. Links in its path are followed.
 
-    Args:
-        path: Absolute path; links in it are followed.
+    Raises:
+        OSError: There is none, or it may not be entered.
     """
-
-    __slots__ = ("_held", "_lock", "path")
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._held: _Held | None = None
-        self._lock = threading.Lock()
-
-    def refresh(self) -> None:
-        """Open the directory that the path means now, if that is another one.
-
-        Raises:
-            OSError: There is none, or it may not be entered.
-        """
-        found = os.stat(self.path)
-        identity = (found.st_dev, found.st_ino)
-        with self._lock:
-            if self._held is None or self._held.identity != identity:
-                fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                self._held = _Held(fd)  # threads that still use the old one keep it open
-
-    def open(self, relative: bytes) -> int:
-        """Open ``relative`` (no leading slash; empty for the root itself) and return the descriptor.
-
-        Raises:
-            OSError: It can't be opened; ``is_missing`` says whether it is simply not there.
-        """
-        held = self._held
-        if held is None:
-            self.refresh()
-            held = self._held
-        if held is None:
-            raise FileNotFoundError(errno.ENOENT, "no root", self.path)
-        return open_beneath(held.fd, relative or b".")
-
-
-class _Held:
-    """An open directory, closed when nobody uses it any more."""
-
-    __slots__ = ("fd", "identity")
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        found = os.fstat(fd)
-        self.identity = (found.st_dev, found.st_ino)
-
-    def __del__(self) -> None:
-        os.close(self.fd)
+    return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def is_missing(error: OSError) -> bool:

@@ -13,7 +13,6 @@ import asyncio
 import collections
 import os
 import queue
-import resource
 import threading
 import traceback
 import zlib
@@ -25,11 +24,11 @@ THREADS = 4
 MAX_WAITING = 512
 """Jobs of one root that wait or run; one more is refused (``disk-busy``)."""
 
+MAX_SENDING = 4096
+"""Files on their way to clients; lowered to what the plan of descriptors allows."""
+
 MAX_DISKS = 16
 """Roots with threads of their own; further ones share theirs."""
-
-FILES_SHARE = 8
-"""This part of a gateway's file descriptors may be files on their way to clients, and as many their sockets."""
 
 
 class Job:
@@ -165,7 +164,7 @@ class Disks:
         self._report = report
         self._disks: dict[str, Disk] = {}
         self.sending = 0
-        self.most_sending = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // FILES_SHARE
+        self.most_sending = MAX_SENDING
 
     def of(self, root: str) -> Disk:
         """Return the disk of a root directory. Does not look at the disk itself, which might wait."""

@@ -12,7 +12,7 @@ import time
 
 from torchgate.errors import Cause, RequestError
 from torchgate.gateway.compress import MIN_BYTES, encode, is_text
-from torchgate.gateway.files.beneath import Root, is_missing
+from torchgate.gateway.files.beneath import is_missing, open_beneath, open_root
 from torchgate.gateway.files.media_types import MediaTypes
 from torchgate.gateway.files.representation import (
     SMALL_BYTES,
@@ -49,7 +49,7 @@ class Tree:
     """
 
     def __init__(self, action: StaticAction, *, compress: bool) -> None:
-        self.root = Root(action.root)
+        self._root = action.root
         self.types = MediaTypes(action.types)
         self._index = tuple(os.fsencode(name.lstrip("/")) for name in action.index)
         self._neighbours = tuple(
@@ -81,12 +81,15 @@ class Tree:
         """
         relative = self._relative(path)
         try:
-            self.root.refresh()
-            for _ in range(_TRIES):
-                try:
-                    return self._find(relative, known, is_directory=path.endswith("/"))
-                except Changed:
-                    time.sleep(_PAUSE_S)
+            root_fd = open_root(self._root)
+            try:
+                for _ in range(_TRIES):
+                    try:
+                        return self._find(root_fd, relative, known, path.endswith("/"))
+                    except Changed:
+                        time.sleep(_PAUSE_S)
+            finally:
+                os.close(root_fd)
         except OSError as error:
             raise _refusal(error) from error
         raise RequestError(
@@ -107,31 +110,35 @@ class Tree:
                 raise Missing
         return "/".join(names).encode("utf-8", "surrogateescape")
 
-    def _find(self, relative: bytes, known: Found | None, *, is_directory: bool) -> Found:
-        descriptor, found = self._open(relative)
+    def _find(
+        self,
+        root_fd: int,
+        relative: bytes,
+        known: Found | None,
+        is_directory: bool,  # noqa: FBT001 - from `find` only
+    ) -> Found:
+        descriptor, found = _open(root_fd, relative)
         index = stat.S_ISDIR(found.st_mode)
         if index:
-            relative, descriptor, found = self._open_index(relative)
+            relative, descriptor, found = self._open_index(root_fd, relative)
         if not stat.S_ISREG(found.st_mode) or (is_directory and not index):
             raise Missing
         opened = {b"": (descriptor, found)}
         for coding, ending in self._neighbours:
-            neighbour = self._neighbour(relative + ending, found)
+            neighbour = _neighbour(root_fd, relative + ending, found)
             if neighbour is not None:
                 opened[coding] = neighbour
         if known is not None and _unchanged(known, opened):
             return known
         return self._describe(relative, opened, index=index)
 
-    def _open(self, relative: bytes) -> tuple[Descriptor, os.stat_result]:
-        descriptor = Descriptor(self.root.open(relative))
-        return descriptor, os.fstat(descriptor.fd)
-
-    def _open_index(self, directory: bytes) -> tuple[bytes, Descriptor, os.stat_result]:
+    def _open_index(
+        self, root_fd: int, directory: bytes
+    ) -> tuple[bytes, Descriptor, os.stat_result]:
         for name in self._index:
             relative = directory + b"/" + name if directory else name
             try:
-                descriptor, found = self._open(relative)
+                descriptor, found = _open(root_fd, relative)
             except OSError as error:
                 if not is_missing(error):
                     raise
@@ -139,20 +146,6 @@ class Tree:
                 if stat.S_ISREG(found.st_mode):
                     return relative, descriptor, found
         raise Missing
-
-    def _neighbour(
-        self, relative: bytes, original: os.stat_result
-    ) -> tuple[Descriptor, os.stat_result] | None:
-        """Open a compressed neighbour; one that is older than the file was made from another state of it."""
-        try:
-            descriptor, found = self._open(relative)
-        except OSError as error:
-            if error.errno in _FULL:
-                raise
-            return None  # the file itself can be sent all the same
-        if not stat.S_ISREG(found.st_mode) or found.st_mtime_ns < original.st_mtime_ns:
-            return None
-        return descriptor, found
 
     def _describe(
         self,
@@ -195,6 +188,26 @@ class Tree:
         return Representation(
             coding, identity, size, content_type, self._common, varies=varies, now_s=now_s
         )
+
+
+def _open(root_fd: int, relative: bytes) -> tuple[Descriptor, os.stat_result]:
+    descriptor = Descriptor(open_beneath(root_fd, relative or b"."))
+    return descriptor, os.fstat(descriptor.fd)
+
+
+def _neighbour(
+    root_fd: int, relative: bytes, original: os.stat_result
+) -> tuple[Descriptor, os.stat_result] | None:
+    """Open a compressed neighbour; one that is older than the file was made from another state of it."""
+    try:
+        descriptor, found = _open(root_fd, relative)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise
+        return None  # the file itself can be sent all the same
+    if not stat.S_ISREG(found.st_mode) or found.st_mtime_ns < original.st_mtime_ns:
+        return None
+    return descriptor, found
 
 
 def _read(fd: int, size: int) -> bytes:

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from torchgate.gateway.files import beneath
-from torchgate.gateway.files.beneath import Root, is_missing, open_beneath, walk_beneath
+from torchgate.gateway.files.beneath import is_missing, open_beneath, walk_beneath
 
 
 @pytest.fixture(params=[open_beneath, walk_beneath], ids=["openat2", "walk"])
@@ -139,33 +139,3 @@ def test_without_openat2_the_walk_is_used(tmp_path, monkeypatch):
     root_fd = os.open(tmp_path, os.O_RDONLY)
     os.close(open_beneath(root_fd, b"a"))
     os.close(root_fd)
-
-
-def test_a_root_that_is_replaced_is_noticed(tmp_path):
-    """A link set to another release is served from the next look on; the old one is closed."""
-    for release in ("1", "2"):
-        (tmp_path / release).mkdir()
-        (tmp_path / release / "f").write_text(release)
-    link = tmp_path / "current"
-    link.symlink_to("1")
-    root = Root(str(link))
-    root.refresh()
-    before = len(os.listdir("/proc/self/fd"))
-    (tmp_path / "new").symlink_to("2")
-    (tmp_path / "new").rename(link)
-    root.refresh()
-    fd = root.open(b"f")
-    assert os.read(fd, 1) == b"2"
-    os.close(fd)
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_a_root_that_is_not_there(tmp_path):
-    """It is told as an error of the system, and may appear later."""
-    root = Root(str(tmp_path / "later"))
-    with pytest.raises(FileNotFoundError):
-        root.open(b"f")
-    (tmp_path / "later").mkdir()
-    (tmp_path / "later" / "f").write_text("")
-    root.refresh()
-    os.close(root.open(b"f"))
