@@ -283,6 +283,7 @@ class Gateway:
             report=self._tell,
             say=say,
             most_connections=plan.upstream,
+            counters=counters,
         )
         self._running = _Parts(shared, counters, service, upstreams, table, watch, Resident())
         shared.disks.most_sending = plan.files // 2

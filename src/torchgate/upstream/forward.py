@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 
 from torchgate.clock import Clock
 from torchgate.link.load_table import LoadTable
+from torchgate.observe.counters import CounterBlock
 from torchgate.schema.messages import EndpointSuspect, PoolMembers
 from torchgate.schema.pools import PoolConfig
 from torchgate.upstream.hedge import Hedges
+from torchgate.upstream.meters import UpstreamMeters
 from torchgate.upstream.pool import Pool
 from torchgate.upstream.pool_transfer import PoolTransfer
 from torchgate.upstream.tls import TlsContexts
@@ -41,6 +43,7 @@ class Upstreams:
         gateway: Number of this gateway.
         report: Takes what is to be told to the supervisor.
         say: Takes one text for people, about defects.
+        counters: The gateway's counter block; None counts nothing there.
         most_connections: Connections to upstreams that this process may have, all pools together.
 
     Attributes:
@@ -51,7 +54,7 @@ class Upstreams:
         table: Heads of answers that repeat.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - most of them by name, and each known only to the gateway
         self,
         configs: Sequence[PoolConfig],
         loop: asyncio.AbstractEventLoop,
@@ -62,6 +65,7 @@ class Upstreams:
         report: Callable[[EndpointSuspect], None],
         say: Callable[[str], None],
         most_connections: int = 1 << 30,
+        counters: CounterBlock | None = None,
     ) -> None:
         self._loop = loop
         self.now_ns = clock.now_ns
@@ -72,6 +76,7 @@ class Upstreams:
         self._ticks = 0
         self.connections = 0
         contexts = TlsContexts()
+        meters = UpstreamMeters(counters) if counters is not None else None
         self.pools = {
             config.name: Pool(
                 config,
@@ -80,6 +85,7 @@ class Upstreams:
                 gateway,
                 report,
                 contexts,
+                meters.pool(config.name) if meters is not None else None,
             )
             for config in configs
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from torchgate.upstream.cluster import Cluster
 from torchgate.upstream.connection import UpstreamConnection
 from torchgate.upstream.endpoint import Endpoint
 from torchgate.upstream.idle import IdleTime
+from torchgate.upstream.meters import PoolMeters
 from torchgate.upstream.opening import open_connection
 from torchgate.upstream.outcome import Outcome
 from torchgate.upstream.pool_transfer import PoolTransfer
@@ -42,6 +42,7 @@ class Pool:
         gateway: Number of this gateway.
         report: Takes what is to be told to the supervisor.
         contexts: TLS contexts, shared.
+        meters: The pool's values in the counter block; None counts nothing there.
 
     Attributes:
         cluster: Who is in it.
@@ -65,6 +66,7 @@ class Pool:
         gateway: int,
         report: Callable[[EndpointSuspect], None],
         contexts: TlsContexts,
+        meters: PoolMeters | None = None,
     ) -> None:
         self.config = config
         self.limits = config.limits
@@ -82,7 +84,8 @@ class Pool:
             except ConfigError as error:
                 self.broken = error.what.rstrip(".")
                 owner.say(f"pool {config.name!r} can't be used: {error.what}")
-        self.cluster = Cluster(config, table, gateway, report, random.Random())  # noqa: S311 - see Cluster
+        self.meters = meters
+        self.cluster = Cluster(config, table, gateway, report, meters=meters)
         self.budget = RetryBudget(config.retry, owner.now_ns())
         self.load_header = config.load_header.lower().encode("ascii")
         self.sticky = bool(config.sticky_cookie)
@@ -111,6 +114,7 @@ class Pool:
         self.closing = False
         self._idle_times: dict[Endpoint, IdleTime] = {}
         self._idle_sweep_ns = 0
+        self._told_pending = 0
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -174,6 +178,25 @@ class Pool:
         cause = outcome.cause
         if cause is not None:
             self.failures[cause] = self.failures.get(cause, 0) + 1
+            if self.meters is not None:
+                self.meters.failed(cause)
+
+    def pay(self, *, hedge: bool = False) -> bool:
+        """Pay for a second try from the budget; False when there is nothing left."""
+        meters = self.meters
+        if not self.budget.take(self.now_ns()):
+            if meters is not None:
+                meters.retry_refused()
+            return False
+        if hedge:
+            self.hedges += 1
+            if meters is not None:
+                meters.hedged()
+        else:
+            self.retries += 1
+            if meters is not None:
+                meters.retried()
+        return True
 
     # --- connections --------------------------------------------------------------------------
 
@@ -322,6 +345,9 @@ class Pool:
         self.budget.tick(now_ns)
         if self.pending:
             self.serve_pending()
+        if self.meters is not None and len(self.pending) != self._told_pending:
+            self._told_pending = len(self.pending)
+            self.meters.pending(self._told_pending)
         if self.connections and now_ns >= self._idle_sweep_ns:
             self._idle_sweep_ns = now_ns + IDLE_SWEEP_NS
             for endpoint in self.cluster.endpoints:

@@ -152,9 +152,8 @@ class PoolTransfer:
             return
         tried = (*self._tried, first.endpoint)
         endpoint = pool.cluster.pick(self.request, tried)
-        if endpoint is None or endpoint in tried or not pool.budget.take(pool.now_ns()):
+        if endpoint is None or endpoint in tried or not pool.pay(hedge=True):
             return
-        pool.hedges += 1
         self.attempts += 1
         self._second = second = Attempt(self, endpoint, pool.now_ns())
         pool.connect(second, fresh=False)
@@ -308,11 +307,10 @@ class PoolTransfer:
         endpoint = pool.cluster.pick(request, tried)
         if endpoint is None or (endpoint in tried and cause in CONNECTING):
             return False
-        if not pool.budget.take(pool.now_ns()):
+        if not pool.pay():
             return False
         self._tried = tried
         self._fresh = raced
-        pool.retries += 1
         self.try_at(endpoint)
         return True
 
