@@ -13,7 +13,8 @@ from torchgate.cli.checks import RoomChecks
 from torchgate.cli.explained_text import Printer
 from torchgate.cli.text import show_error
 from torchgate.errors import ConfigError
-from torchgate.routing.explain import Question, explain
+from torchgate.routing.explain import explain
+from torchgate.routing.explain_question import Question
 from torchgate.schema.config import ModelConfig
 from torchgate.schema.document.loading import load
 from torchgate.schema.document.sources import Sources

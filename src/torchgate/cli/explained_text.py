@@ -43,7 +43,7 @@ class Printer:
         self._pool(found)
         self._settings("limits", found.limits)
         self._lines("request", "to the pool", found.request_fields)
-        self._lines("response", "to the client, beside what the action says", found.response_fields)
+        self._lines("response", "to the client, beside those of the body", found.response_fields)
         for page in found.pages:
             self._row("error page", page)
         if found.log < 1:

@@ -6,12 +6,17 @@ It uses the very table, edits and rewrites that gateways use, on the very object
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from torchgate.errors import ConfigError, ProtocolError, RequestError
-from torchgate.routing.explain_fields import Line, Subject, request_lines, response_lines
+from torchgate.errors import ConfigError, RequestError
+from torchgate.routing.explain_fields import (
+    Line,
+    Subject,
+    action_lines,
+    request_lines,
+    response_lines,
+)
 from torchgate.routing.explain_places import (
     CertificateFacts,
     HostFacts,
@@ -22,6 +27,7 @@ from torchgate.routing.explain_places import (
     host_facts,
     listener_facts,
 )
+from torchgate.routing.explain_question import Question, read_head, split
 from torchgate.routing.explain_settings import (
     Origins,
     PoolFacts,
@@ -45,26 +51,8 @@ from torchgate.schema.routes import (
     StaticAction,
 )
 from torchgate.schema.serve import ServeConfig
-from torchgate.wire.head import Head, parse_head
-from torchgate.wire.target import encode, normalise
-
-
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to be explained.
-
-    Attributes:
-        url: ``http://HOST[:PORT]/PATH?QUERY``, or only the path.
-        method: Its method.
-        fields: Further header fields, in order.
-        listener: Name of the listener; empty to find it by scheme and port.
-        client: Address of the client.
-    """
-
-    url: str
-    method: str = "GET"
-    fields: tuple[tuple[str, str], ...] = ()
-    listener: str = ""
-    client: str = "127.0.0.1"
+from torchgate.wire.head import Head
+from torchgate.wire.target import encode
 
 
 class RouteFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,12 +131,12 @@ def explain(
     Raises:
         ConfigError: The question itself is none: a URL that can't be read, an unknown listener.
     """
-    url = _split(question.url)
+    url = split(question.url)
     listener, why = choose_listener(config.listeners, url, question.listener)
     if listener is None:
         known = ", ".join(one.name for one in config.listeners)
         raise ConfigError(f"no listener is named {question.listener!r}", f"listeners: {known}")
-    head, problem = _head(url, question, listener)
+    head, problem = read_head(url, question, listener)
     return _Explaining(config, question, origins, builtin, listener, head).explain(
         problem, listener_facts(listener, why, origins), unix_s
     )
@@ -295,14 +283,14 @@ class _Explaining:
             found = next((one for one in front.pools if one.name == action.pool), None)
             pool = None if found is None else pool_facts(found, self._origins)
             request = request_lines(self._head, action, edits.request, subject, listener)
-        hsts = self._origins.origin(("listeners", listener.name, "tls", "hsts"))
+        own = action_lines(self._head, route, listener, location, self._origins)
         return msgspec.structs.replace(
             made,
             location=location,
             pool=pool,
             limits=limit_settings(front, listener, route, self._origins),
             request_fields=request,
-            response_fields=response_lines(edits.response, subject, listener, hsts),
+            response_fields=response_lines(edits.response, subject, own),
             pages=tuple(_page(page) for page in self._pages(inherited)),
             log=inherited.log,
         )
@@ -352,41 +340,6 @@ def _page(page: msgspec.Struct) -> str:
     instead = f"redirect to {values['redirect']}" if values["redirect"] else values["file"]
     status = f" as {values['status']}" if values["status"] else ""
     return f"{statuses}{f' ({causes})' if causes else ''}: {instead}{status}"
-
-
-def _split(url: str) -> SplitResult:
-    try:
-        found = urlsplit(url if "://" in url or url.startswith("/") else f"http://{url}")
-        _ = found.port
-    except ValueError as error:
-        raise ConfigError(
-            f"{url!r} is no URL: {error}", "such as http://api.example.com/v1/x"
-        ) from None
-    if found.scheme not in ("", "http", "https", "ws", "wss"):
-        raise ConfigError(
-            f"{url!r}: the scheme is {found.scheme}", "http and https are spoken here"
-        )
-    scheme = {"ws": "http", "wss": "https"}.get(found.scheme, found.scheme)
-    return found._replace(scheme=scheme, fragment="")
-
-
-def _head(url: SplitResult, question: Question, listener: ListenerConfig) -> tuple[Head, str]:
-    """Return the head of the request, and what is wrong with it, or empty."""
-    target = (url.path or "/") + (f"?{url.query}" if url.query else "")
-    fields = list(question.fields)
-    if not any(name.lower() == "host" for name, _ in fields):
-        fields.insert(0, ("host", url.netloc.rpartition("@")[2] or "localhost"))
-    lines = "".join(f"{name}: {value}\r\n" for name, value in fields)
-    raw = f"{question.method} {target} HTTP/1.1\r\n{lines}\r\n".encode("utf-8", "surrogateescape")
-    try:
-        head = parse_head(raw, listener.limits)
-    except ProtocolError as error:
-        return Head(b"GET", b"/", 1, ()), f"Refused, {error.cause}: {error.detail}"
-    try:
-        head.normal = normalise(head.path) if head.path != b"*" else "*"
-    except RequestError as error:
-        return head, f"400 {error.cause}: {error.detail}"
-    return head, ""
 
 
 def _shown_url(listener: ListenerFacts, head: Head) -> str:

@@ -7,9 +7,17 @@ from collections.abc import Sequence
 import msgspec
 
 from torchgate.routing.edits import FRAMING, FieldEdits
+from torchgate.routing.explain_settings import Origins, Path
 from torchgate.routing.template import PLACEHOLDERS
 from torchgate.schema.config import ListenerConfig
-from torchgate.schema.routes import HeaderEdit, ProxyAction
+from torchgate.schema.routes import (
+    HeaderEdit,
+    ProxyAction,
+    RedirectAction,
+    RespondAction,
+    RouteConfig,
+    StaticAction,
+)
 from torchgate.wire.head import Head
 from torchgate.wire.target import encode
 
@@ -135,6 +143,9 @@ def request_lines(
         "forwarded": f'for={client};host="{head.host.decode("latin-1")}";proto={scheme}',
         "x-request-id": subject.placeholder("request_id").decode(),
     }
+    wanted = b",".join(head.values(b"upgrade")).decode("latin-1").lower()
+    if b"upgrade" in named and wanted in action.upgrades:
+        own |= {"connection": "upgrade", "upgrade": wanted}
     for name, text in own.items():
         if name not in drops and text:
             lines.append(Line(name=name, value=text, kind="own", origin=OURS))
@@ -142,19 +153,61 @@ def request_lines(
 
 
 def response_lines(
-    edits: Sequence[HeaderEdit], subject: Subject, listener: ListenerConfig, hsts_origin: str
+    edits: Sequence[HeaderEdit], subject: Subject, own: Sequence[Line]
 ) -> tuple[Line, ...]:
-    """Return what is known of the answer's fields before there is one."""
+    """Return what is known of the answer's fields before there is one.
+
+    Args:
+        edits: Of the response.
+        subject: The request.
+        own: Fields the action writes (`action_lines`).
+    """
     drops = {edit.name for edit in edits if edit.kind != "add"}
-    own = {"x-request-id": (subject.placeholder("request_id").decode(), OURS)}
+    request_id = subject.placeholder("request_id").decode()
+    lines = [*own, Line(name="x-request-id", value=request_id, kind="own", origin=OURS)]
+    return (*(line for line in lines if line.name not in drops), *edited(edits, subject))
+
+
+def action_lines(
+    head: Head, route: RouteConfig | None, listener: ListenerConfig, location: str, origins: Origins
+) -> list[Line]:
+    """Return the fields that an answer made here has: those of a redirect, a fixed text, files; HSTS and CORS.
+
+    Args:
+        head: The request.
+        route: Its route; None for none.
+        listener: Where it came to.
+        location: Where a redirect leads, or empty.
+        origins: Where values were written.
+    """
+    found: list[Line] = []
     if listener.tls is not None and listener.tls.hsts:
-        own["strict-transport-security"] = (listener.tls.hsts, hsts_origin or OURS)
-    lines = [
-        Line(name=name, value=value, kind="own", origin=origin)
-        for name, (value, origin) in own.items()
-        if name not in drops
-    ]
-    return (*lines, *edited(edits, subject))
+        path: Path = ("listeners", listener.name, "tls", "hsts")
+        found.append(_own("strict-transport-security", listener.tls.hsts, origins.origin(path)))
+    action = None if route is None else route.action
+    if isinstance(action, ProxyAction):
+        return found
+    found += [_own("server", "torchgate", ""), _own("date", "<now>", "")]
+    where: Path = () if route is None else ("routes", route.name)
+    if isinstance(action, RedirectAction):
+        found.append(_own("location", location, origins.origin((*where, "redirect"))))
+    elif isinstance(action, RespondAction) and action.body:
+        written = origins.origin((*where, "respond", "content_type"))
+        found.append(_own("content-type", action.content_type, written))
+    elif isinstance(action, StaticAction) and action.cache_control:
+        written = origins.origin((*where, "static", "cache_control"))
+        found.append(_own("cache-control", action.cache_control, written))
+    if listener.cors.origins:
+        written = origins.origin(("listeners", listener.name, "cors"))
+        found.append(_own("vary", "origin", written))
+        allowed = "*" if "*" in listener.cors.origins else head.origin.decode("latin-1")
+        if head.origin and allowed in ("*", *(one.rstrip("/") for one in listener.cors.origins)):
+            found.append(_own("access-control-allow-origin", allowed, written))
+    return found
+
+
+def _own(name: str, value: str, origin: str) -> Line:
+    return Line(name=name, value=value, kind="own", origin=origin or OURS)
 
 
 def _host(head: Head, action: ProxyAction) -> str:

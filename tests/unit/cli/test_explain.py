@@ -197,6 +197,23 @@ def test_where_a_redirect_leads(ask):
     assert found["location"] == "https://a.example/new/old/y%20z?q=1"
 
 
+def test_fields_of_answers_made_here_name_their_line(ask):
+    _, found = ask("http://a.example:8080/old/y")
+    got = {one["name"]: (one["value"], one["origin"]) for one in found["response_fields"]}
+    written = line_of('redirect = "https://{host}/new{path}?{query}"')
+    assert got["location"] == ("https://a.example/new/old/y", written)
+    assert got["server"] == ("torchgate", "torchgate")
+
+
+def test_an_upgrade_that_is_allowed_is_passed_on(ask):
+    asks = ("connection: Upgrade", "upgrade: websocket")
+    _, found = ask("http://api.example.com:8080/v1/ws", *asks)
+    sent = {one["name"]: one["value"] for one in found["request_fields"]}
+    assert (sent["connection"], sent["upgrade"]) == ("upgrade", "websocket")
+    _, found = ask("http://api.example.com:8080/v1/ws", "connection: Upgrade", "upgrade: h2c")
+    assert "upgrade" not in {one["name"] for one in found["request_fields"]}
+
+
 def test_methods_that_are_there_are_named(ask):
     _, found = ask("http://api.example.com:8080/v1/x", method="DELETE")
     assert "GET, HEAD, POST" in found["text"]
