@@ -506,6 +506,17 @@ def test_a_client_that_takes_nothing_is_cut_off(tmp_path, root, huge):
         assert stage.log_lines(1)[0]["cause"] == "client-gone"
 
 
+def test_a_client_that_takes_little_is_not_cut_off(tmp_path, root, huge):
+    """It never empties the buffers by as much as the system calls writable, and is taking its file all the same."""
+    with FileStage(tmp_path, root, limits={"write_timeout_s": 0.5}) as stage:
+        sock = _slow(stage)
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            assert sock.recv(4096)
+            time.sleep(0.02)
+        assert stage.shared.disks.sending == 1
+
+
 def test_a_slow_client_gets_all_of_it(stage, root):
     """Byte for byte, with pauses, through full buffers."""
     body = os.urandom(12 * 1024 * 1024)

@@ -46,8 +46,8 @@ _how = _OpenHow(OPEN_FLAGS, 0, _RESOLVE)
 def open_root(path: str) -> int:
     """Open a directory to look below, whatever its path means now, and return the descriptor.
 
-    It is opened for each look anew: a root that is replaced (a link set to another release) is noticed, and thousands of
-    roots hold no descriptors. Links in its path are followed.
+    It is opened for each look anew: a root that is replaced (a link set to another release) is noticed, and thousands
+    of roots hold no descriptors. Links in its path are followed.
 
     Raises:
         OSError: There is none, or it may not be entered.

@@ -14,8 +14,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
+import fcntl
 import os
 import socket
+import sys
+import termios
 from collections.abc import Callable, Sequence
 
 from torchgate.errors import Cause
@@ -233,6 +236,7 @@ class SocketTransfer(Transfer):
         "_length",
         "_loop",
         "_patience_s",
+        "_queued",
         "_socket",
         "_timer",
     )
@@ -254,6 +258,9 @@ class SocketTransfer(Transfer):
         self._patience_s = patience_s
         self._socket: socket.socket | None = None
         self._blocked = False
+        self._queued = (
+            0  # bytes in the socket that the client had not taken when it was last asked about
+        )
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -308,7 +315,8 @@ class SocketTransfer(Transfer):
             exchange.finish()
         elif self._blocked and self._socket is not None:
             self._advance(TransferState.WAITING)
-            self._timer = self._loop.call_later(self._patience_s, self._give_up)
+            self._queued = _queued(self._socket)
+            self._timer = self._loop.call_later(self._patience_s, self._be_impatient)
             self._loop.add_writer(self._socket.fileno(), self._writable)
         else:
             self._move()
@@ -316,6 +324,15 @@ class SocketTransfer(Transfer):
     def _writable(self) -> None:
         self._stop_waiting()
         self._move()
+
+    def _be_impatient(self) -> None:
+        """Cut the client off if it took nothing; one that takes little leaves the socket full for a long time."""
+        queued = 0 if self._socket is None else _queued(self._socket)
+        if 0 < queued < self._queued:
+            self._queued = queued
+            self._timer = self._loop.call_later(self._patience_s, self._be_impatient)
+        else:
+            self._give_up()
 
     def _give_up(self) -> None:
         """The client has gone, or took nothing for too long."""
@@ -342,3 +359,8 @@ class SocketTransfer(Transfer):
             self._socket.close()
             self._socket = None
         super()._release()
+
+
+def _queued(sock: socket.socket) -> int:
+    """Return how many bytes in a socket's buffer its other end has not taken (``SIOCOUTQ``, tcp(7))."""
+    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
