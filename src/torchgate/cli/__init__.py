@@ -11,6 +11,7 @@ Reading order:
 - `head_start`: workers are started before the options are read in full
 - `build`: what was typed -> `torchgate.schema.serve.ServeConfig`
 - `config`: a configuration file -> the same
+- `dev_certificates`: a local CA and a certificate of this machine
 - `checks`: what other rooms say about a configuration
 - `machine`: what each model gets of this machine
 - `values`: sizes, and options that may differ by model

@@ -64,6 +64,7 @@ class Typed(msgspec.Struct, kw_only=True):
     max_body: str = "64MiB"
     max_connections: int | None = None
     compress: bool = True
+    tls_dev: bool = False
     pages: tuple[Page, ...] = ()
     files: tuple[str, ...] = ()  # configuration file and overlays, in place of targets
     given: frozenset[str] = frozenset()  # names of the parameters that were typed
@@ -85,7 +86,21 @@ def build(typed: Typed) -> Built:
     if typed.files:
         from torchgate.cli.config import build_from_files
 
-        return build_from_files(typed)
+        built = build_from_files(typed)
+    else:
+        built = _build_from_options(typed)
+    if not typed.tls_dev:
+        return built
+    from torchgate.cli.dev_certificates import with_dev_tls
+
+    config, lines = with_dev_tls(built.config)
+    introduction = msgspec.structs.replace(
+        built.introduction, decisions=(*built.introduction.decisions, *lines)
+    )
+    return Built(config=config, introduction=introduction)
+
+
+def _build_from_options(typed: Typed) -> Built:
     targets = parse_targets(typed.targets)
     for target in targets:
         check_target(target)

@@ -29,6 +29,7 @@ WITH_FILE = frozenset(
         "access_log",
         "metrics_host",
         "metrics_port",
+        "tls_dev",
     )
 )
 """Options of ``serve`` that go with a configuration file; those in [service] win over it."""

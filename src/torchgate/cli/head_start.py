@@ -21,7 +21,7 @@ from torchgate.supervisor.launch import WORKER, Ahead
 workers = Ahead()
 """Taken by `torchgate.supervisor.run`; `torchgate.cli.main` ends those that nobody took."""
 
-FLAGS = frozenset({"--compress", "--no-compress", "--public-metrics"})
+FLAGS = frozenset({"--compress", "--no-compress", "--public-metrics", "--tls-dev"})
 """Options of ``serve`` without a value (a test compares)."""
 
 _NOT_SERVING = frozenset({"-h", "--help", "--version"})

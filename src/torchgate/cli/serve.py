@@ -217,6 +217,14 @@ def serve(
     compress: Annotated[
         bool, typer.Option(help="Compress large text answers when asked to.", rich_help_panel=_HTTP)
     ] = True,
+    tls_dev: Annotated[
+        bool,
+        typer.Option(
+            "--tls-dev",
+            help="Serve https with a certificate of a local CA, made for this machine; never for production.",
+            rich_help_panel=_HTTP,
+        ),
+    ] = False,
     metrics_host: Annotated[
         str, typer.Option(help="Address of /metrics.", rich_help_panel=_METRICS)
     ] = "127.0.0.1",
@@ -284,6 +292,7 @@ def serve(
         max_body=max_body,
         max_connections=max_connections,
         compress=compress,
+        tls_dev=tls_dev,
     )
     from torchgate.cli.config import chosen_files
 
