@@ -3,6 +3,7 @@
 Read in this order:
 
 - `transfer`: the seam: a request to a pool, and whom its answer goes to.
+- `request`: what is asked of a pool.
 - `forward`: all pools of a gateway: what the proxy handler knows.
 - `pool`: one pool: its limits, kept connections, what waits, and the sweep.
 - `pool_transfer`: one request on its way through a pool: which tries there are, and what its caller is told.
