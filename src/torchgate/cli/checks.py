@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from torchgate.errors import ConfigError
-from torchgate.errors import ConfigError
+from torchgate.link.control import MAX_MESSAGE_BYTES
 from torchgate.routing import edits
 from torchgate.routing.check import route_mistakes
 from torchgate.routing.redirects import Location
@@ -56,16 +58,28 @@ class RoomChecks:
         return certificates.read_certificate(name, chain, key)
 
     def service(self, config: ServeConfig) -> Iterable[Finding]:
-        """Return what can't work as a whole: here the CAs of hosts that demand client certificates."""
+        """Return what can't work as a whole: the size, and the CAs of hosts that demand client certificates."""
+        found = list(_too_large(config))
         demanding = [host for host in config.front.hosts if host.client_ca]
         if not demanding:
-            return []
+            return found
         from torchgate.supervisor import certificates
 
-        found = []
         for host in demanding:
             try:
                 certificates.read_client_ca(host.host, host.client_ca)
             except ConfigError as error:
                 found.append(Finding(("hosts", host.host, "client_ca"), error.what, error.hint))
         return found
+
+
+def _too_large(config: ServeConfig) -> Iterable[Finding]:
+    """Yield a finding when gateways can't be given the configuration in one message."""
+    size = len(msgspec.msgpack.encode(config))
+    most = MAX_MESSAGE_BYTES // 2
+    if size > most:
+        yield Finding(
+            ("routes",),
+            f"the configuration takes {size} bytes in a gateway's message, expected at most {most}",
+            "fewer routes, or header edits that are shared by a policy or a host",
+        )

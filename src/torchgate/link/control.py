@@ -20,8 +20,8 @@ from torchgate.errors import Cause, ProtocolError
 from torchgate.schema.messages import AnyMessage
 
 _LENGTH = struct.Struct("<I")
-MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-MAX_BACKLOG_BYTES = 64 * 1024 * 1024  # a child that does not read this much is broken
+MAX_MESSAGE_BYTES = 128 * 1024 * 1024  # 40,000 routes and 10,000 endpoints are 5 MiB
+MAX_BACKLOG_BYTES = 256 * 1024 * 1024  # a child that does not read this much is broken
 _MAX_FDS = 64  # per recvmsg
 _CHUNK = 256 * 1024
 
@@ -45,7 +45,9 @@ class ControlLink:
         self._sock = sock
         self._buffer = bytearray()
         self._fds: collections.deque[int] = collections.deque()
-        self._backlog: collections.deque[tuple[bytes, tuple[int, ...]]] = collections.deque()
+        self._backlog: collections.deque[tuple[bytes | memoryview, tuple[int, ...]]] = (
+            collections.deque()
+        )
         self._backlog_bytes = 0
 
     def fileno(self) -> int:
@@ -97,7 +99,10 @@ class ControlLink:
                 os.close(fd)
             self._backlog_bytes -= sent
             if sent < len(data):
-                self._backlog[0] = (data[sent:], ())
+                self._backlog[0] = (
+                    memoryview(data)[sent:],
+                    (),
+                )  # a large message goes in many steps
             else:
                 self._backlog.popleft()
 

@@ -12,6 +12,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from torchgate.errors import ConfigError
 from torchgate.routing.conditions import methods_of, rank_of
 from torchgate.routing.overlap import can_both_match
 from torchgate.routing.patterns import compile_pattern, literal_prefix
@@ -28,7 +29,7 @@ def ties(routes: Sequence[RouteConfig]) -> Iterator[tuple[str, str, str]]:
     """Yield each pair of routes that can't be told apart: name, other name, and what they both match.
 
     Args:
-        routes: All routes; their patterns compile.
+        routes: All routes.
     """
     places: defaultdict[Place, list[int]] = defaultdict(list)
     patterns: dict[tuple[Place, int], list[str]] = {}
@@ -144,7 +145,10 @@ def _meets(value: str, condition: FieldMatch) -> bool:
         return value == condition.value
     if condition.kind == "prefix":
         return value.startswith(condition.value)
-    return compile_pattern(condition.value).fullmatch(value.encode("utf-8")) is not None
+    try:
+        return compile_pattern(condition.value).fullmatch(value.encode("utf-8")) is not None
+    except ConfigError:
+        return False  # told by `torchgate.routing.check` already
 
 
 def _shown(place: Place, both: tuple[str, str], route: RouteConfig) -> str:

@@ -16,7 +16,7 @@ RESERVED_FILES = 100
 """File descriptors that a gateway keeps for itself: links, log, standard streams, accept-then-503."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Bounds of one listener. Each has its own cause code when exceeded.
 
     Attributes:
@@ -55,13 +55,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     memory_budget_bytes: int = 1024 * MIB
 
 
-class CorsConfig(msgspec.Struct, frozen=True, kw_only=True):
+class CorsConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Cross-origin access, off unless origins are named. ``*`` allows any origin."""
 
     origins: tuple[str, ...] = ()
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class Page(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A small file the gateway answers from memory (the demo page).
 
     Attributes:
@@ -75,7 +75,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str
 
 
-class ListenerTls(msgspec.Struct, frozen=True, kw_only=True):
+class ListenerTls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """TLS of a listener.
 
     Attributes:
@@ -91,7 +91,7 @@ class ListenerTls(msgspec.Struct, frozen=True, kw_only=True):
     hsts: str = ""
 
 
-class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True):
+class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where clients connect.
 
     Attributes:
@@ -122,14 +122,14 @@ class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True):
     builtin: bool = True
 
 
-class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True):
+class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The listener of ``/metrics``; port -1 switches it off, 0 takes any free one."""
 
     host: str = "127.0.0.1"
     port: int = 8002
 
 
-class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One model to serve.
 
     Attributes:

@@ -61,6 +61,12 @@ def test_no_ties(one, other):
     assert tie(one, other) == []
 
 
+def test_a_pattern_that_is_none_is_no_tie():
+    bad = match(headers=[("x", "pattern", "("), ("y", "exact", "1")])
+    assert tie(bad, match(headers=[("x", "exact", "1"), ("y", "pattern", "(")])) == []
+    assert tie(match(pattern("/(")), match(pattern("/)"))) == [("one", "other")]
+
+
 def test_routes_on_other_listeners_and_entries_of_one_route_do_not_tie():
     same = match(exact("/a"))
     assert not list(ties([route("a", same, listeners=("x",)), route("b", same, listeners=("y",))]))
