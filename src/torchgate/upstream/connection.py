@@ -188,7 +188,7 @@ class UpstreamConnection:
                 return
             head = reader.head
         except ProtocolError as error:
-            attempt.fail(error.cause, f"its answer can't be read: {error.detail}")
+            attempt.fail(Cause.UPSTREAM_PROTOCOL, f"its answer can't be read: {error.detail}")
             return
         if head is not None:
             self._let_go(attempt, head, now_ns)
