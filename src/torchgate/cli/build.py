@@ -34,6 +34,8 @@ from torchgate.supervisor.host import gateways_for
 from torchgate.supervisor.run import Introduction
 
 MAX_GATEWAYS = 64
+DEFAULT_FILE = "torchgate.toml"
+"""Read when neither targets nor a file are named."""
 
 
 class Typed(msgspec.Struct, kw_only=True):
@@ -123,10 +125,21 @@ def _build_from_options(typed: Typed) -> Built:
     )
     introduction = Introduction(
         facts=host_facts.describe(),
-        decisions=(*reasons, gateways_text(gateways, asked=typed.gateways is not None)),
+        decisions=(
+            *reasons,
+            gateways_text(gateways, asked=typed.gateways is not None),
+            *_unread_file(),
+        ),
         metrics_port_given=typed.metrics_port is not None,
     )
     return Built(config=config, introduction=introduction)
+
+
+def _unread_file() -> tuple[str, ...]:
+    """Say that a configuration file is there and not read: somebody may expect it to be."""
+    if os.path.exists(DEFAULT_FILE):
+        return (f"config: {DEFAULT_FILE} of this folder is not read, since targets were named",)
+    return ()
 
 
 def _models(

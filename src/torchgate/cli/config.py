@@ -8,16 +8,13 @@ from collections.abc import Sequence
 import msgspec
 
 from torchgate.cli import machine
-from torchgate.cli.build import MAX_GATEWAYS, Built, Typed, access_log, gateways_text
+from torchgate.cli.build import DEFAULT_FILE, MAX_GATEWAYS, Built, Typed, access_log, gateways_text
 from torchgate.cli.values import seconds
 from torchgate.errors import ConfigError
 from torchgate.schema.config import MetricsConfig, ModelConfig
 from torchgate.schema.serve import ServeConfig
 from torchgate.supervisor.host import Wanted, decide, gateways_for
 from torchgate.supervisor.run import Introduction
-
-DEFAULT_FILE = "torchgate.toml"
-"""Read when neither targets nor a file are named."""
 
 WITH_FILE = frozenset(
     (

@@ -79,7 +79,7 @@ def _skim_file(skimmed: Skimmed) -> None:
     """Take the models of a configuration file; those of overlays and variables are not worth a second reader."""
     import rtoml
 
-    from torchgate.cli.config import DEFAULT_FILE
+    from torchgate.cli.build import DEFAULT_FILE
 
     path = skimmed.config[-1] if skimmed.config else DEFAULT_FILE
     if skimmed.overlay or not os.path.exists(path):

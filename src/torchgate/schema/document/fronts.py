@@ -52,7 +52,9 @@ _STRUCTS: dict[str, type[msgspec.Struct]] = {
 def host_name(reading: Reading, host: str, path: Path) -> str:
     """Return a host in lower case; what can't be one is noted."""
     found = host.lower()
-    if len(found) > 255 or (
+    if found[-1:].isdigit() and values.is_no_address(found):
+        reading.wrong(path, f"got {host[:60]!r}, which is no IP address")
+    elif len(found) > 255 or (
         _PLAIN_HOST.fullmatch(found) is None and _HOST.fullmatch(found) is None
     ):
         hint = ""

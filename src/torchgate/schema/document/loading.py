@@ -27,7 +27,7 @@ from torchgate.schema.document.upstreams import Upstreams
 from torchgate.schema.front import CertificateConfig, FrontConfig, HostConfig, SpoolConfig
 from torchgate.schema.routes import RouteConfig
 from torchgate.schema.serve import ServeConfig
-from torchgate.schema.target import check_name, check_target, parse_target
+from torchgate.schema.target import TargetKind, check_name, check_target, parse_target
 
 MAX_TIES = 100
 """Most routes of which a tie with another is told."""
@@ -175,8 +175,14 @@ class _Loading:
 
     def _hosts(self) -> tuple[HostConfig, ...]:
         found = []
+        seen: dict[str, str] = {}
         for name, host in self._reading.objects("hosts").items():
             path: Path = ("hosts", name)
+            other = seen.setdefault(name.lower(), name)
+            if other != name:
+                self._reading.wrong(
+                    path, f"is the same host as {other}", "case makes no difference"
+                )
             made = self._host(name.lower(), host, path)
             try:
                 self._checks.host(made)
@@ -267,16 +273,9 @@ class _Loading:
 
     def _model(self, name: str, model: Model) -> config.ModelConfig:
         path: Path = ("models", name)
-        try:
-            check_name(name)
-            target = parse_target(f"{name}={model.target}")
-            folder = self._reading.sources.owner((*path, "target")).folder
-            check_target(target, folder)
-        except ConfigError as error:
-            self._reading.wrong((*path, "target"), error.what, error.hint)
         return config.ModelConfig(
             name=name,
-            target=model.target,
+            target=self._target(name, model.target, path),
             version=model.version,
             example=self._files.readable(model.example, (*path, "example")),
             weights=self._files.readable(model.weights, (*path, "weights")),
@@ -291,13 +290,35 @@ class _Loading:
             start_timeout_s=model.start_timeout,
         )
 
+    def _target(self, name: str, target: str, path: Path) -> str:
+        """Return a target as a worker will find it, from the folder of the configuration file."""
+        sources = self._reading.sources
+        try:
+            check_name(name)
+        except ConfigError as error:
+            self._reading.wrong(path, error.what, error.hint)
+            return target
+        folder = sources.owner((*path, "target")).folder
+        try:
+            parsed = parse_target(f"{name}={target}")
+            check_target(parsed, folder)
+        except ConfigError as error:
+            self._reading.wrong((*path, "target"), error.what, error.hint)
+            return target
+        if folder == sources.base.folder or parsed.kind is TargetKind.MODULE:
+            return target
+        return self._files.absolute(target, (*path, "target"))
+
     def _access_log(self, text: str) -> str:
         if text in ("-", "off"):
             return text
         path: Path = ("service", "access_log")
         found = self._files.absolute(text, path)
-        if not os.path.isdir(os.path.dirname(found)):
+        folder = os.path.dirname(found)
+        if not os.path.isdir(folder):
             self._reading.wrong(path, f"{text} can't be written: its folder doesn't exist")
+        elif not os.access(found if os.path.exists(found) else folder, os.W_OK):
+            self._reading.wrong(path, f"{text} can't be written: permission denied")
         elif os.path.isdir(found):
             self._reading.wrong(path, f"{text} is a folder, expected a file")
         return found

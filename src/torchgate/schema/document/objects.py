@@ -45,6 +45,8 @@ def address(value: object) -> Address:
         raise values.wrong(
             f"got {values.shown(value)}, expected HOST:PORT, such as 0.0.0.0:8443, [::]:8443 or unix:/run/x.sock"
         )
+    if values.is_no_address(match[2] or ""):
+        raise values.wrong(f"got {values.shown(value)}, which is no IP address")
     port = int(match[3])
     if port > 65535:
         raise values.wrong(f"port {port} is out of range", "from 0 (any free one) to 65535")

@@ -115,7 +115,7 @@ class Reading:
         legal = _NAME.fullmatch
         for name, given in tree.items():
             names[name] = None
-            if section != "hosts" and legal(name) is None:
+            if section not in ("hosts", "models") and legal(name) is None:
                 self.wrong(
                     (section, name),
                     f"{name[:40]!r} can't be a name",
@@ -160,7 +160,10 @@ class Reading:
         elif error["type"] == "extra_forbidden":
             known = keys_of(kind, way[:-1])
             key = str(way[-1])
-            self.wrong(full, f"unknown key {key!r}", suggestion(key, known, "keys"))
+            hint = suggestion(key, known, "keys")
+            if isinstance(got, dict) and not hint.startswith("did"):
+                hint = f"is it part of a name? Then write {_quoted(path, key, got)}"
+            self.wrong(full, f"unknown key {key!r}", hint)
         elif error["type"] == "missing":
             self.wrong(full[:-1], f"the key {way[-1]!r} is missing")
         elif error["type"] in ("model_type", "dict_type"):
@@ -169,6 +172,17 @@ class Reading:
             self.wrong(full, f"got {values.shown(got)}, expected a list")
         else:
             self.wrong(full, f"got {values.shown(got)}: {error['msg']}")
+
+
+def _quoted(path: Path, key: str, table: dict[str, Any]) -> str:
+    """Return the header of a table whose name was written with dots and without quotes."""
+    name = f"{path[1]}.{key}" if len(path) > 1 else key
+    while len(table) == 1:
+        ((key, table),) = table.items()
+        if not isinstance(table, dict):
+            break
+        name += f".{key}"
+    return f'[{path[0]}."{name}"]'
 
 
 def keys_of(kind: type[Table], way: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -86,7 +87,10 @@ _FIELDS: dict[str, Any] = {
 
 Paths = Annotated[
     tuple[PathMatch, ...],
-    values.Parsed(values.many(_path), values.one_of(_PATH, {"type": "array", "items": _PATH})),
+    values.Parsed(
+        values.at_least_one(_path, "any path"),
+        values.one_of(_PATH, {"type": "array", "items": _PATH}),
+    ),
 ]
 Conditions = Annotated[dict[str, tuple[str, str]], values.Parsed(_conditions, _FIELDS)]
 
@@ -133,8 +137,23 @@ def _beneath(value: object) -> str:
     return found
 
 
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+
+
+def _host(value: object) -> str:
+    found = values.field_value(value)
+    if _HOST.fullmatch(found) is None:
+        raise values.wrong(f"got {values.shown(value)}, expected client, endpoint or a host name")
+    return found
+
+
 Proxy = table(
-    "ProxyAction", routes.ProxyAction, types={"host": values.FieldValue, "upgrades": _TOKENS}
+    "ProxyAction",
+    routes.ProxyAction,
+    types={
+        "host": Annotated[str, values.Parsed(_host, values.STRING)],
+        "upgrades": _TOKENS,
+    },
 )
 Static = table(
     "StaticAction",
@@ -174,13 +193,19 @@ def _true(value: object) -> bool:
     return True
 
 
+def _some(without: str) -> values.Parsed:
+    """Return the kind of a list of texts that may not be empty: an empty one would mean anything."""
+    schema = values.one_of(values.STRING, {"type": "array", "items": values.STRING, "minItems": 1})
+    return values.Parsed(values.at_least_one(values.full_text, without), schema)
+
+
 class Route(Level):
     """What answers certain requests. Exactly one of `model`, `proxy`, `static`, `redirect`, `respond`, `builtin`."""
 
-    listeners: values.Texts = Field(
+    listeners: Annotated[tuple[str, ...], _some("all listeners")] = Field(
         (), description="Names of the listeners it is on; all when not given."
     )
-    host: values.Texts = Field(
+    host: Annotated[tuple[str, ...], _some("any host")] = Field(
         (), description="Host names, exact or `*.example.com`; any when not given."
     )
     path: Paths = Field(
@@ -188,7 +213,7 @@ class Route(Level):
         description='`"/v1"` is exactly this path, `"/v1/*"` it and everything beneath it, `{ pattern = "..." }` '
         "an RE2 expression for the whole path; any when not given.",
     )
-    method: values.Texts = Field(
+    method: Annotated[tuple[str, ...], _some("any method")] = Field(
         (), description="Methods; `GET` includes `HEAD`; any when not given."
     )
     when: When | None = Field(None, description="Further conditions.")

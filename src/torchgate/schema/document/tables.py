@@ -28,7 +28,11 @@ from torchgate.schema.document.values import JsonSchema
 S = TypeVar("S", bound=msgspec.Struct)
 
 _UNITS = ("_bytes_s", "_bytes", "_s")
-_OTHER_KEYS = {"pending_s": "pending_time", "idle_s": "idle_time", "between_bytes_s": "between_bytes"}
+_OTHER_KEYS = {
+    "pending_s": "pending_time",
+    "idle_s": "idle_time",
+    "between_bytes_s": "between_bytes",
+}
 
 
 class Table(BaseModel):

@@ -152,6 +152,17 @@ def flag(value: object) -> bool:
     raise wrong(f"got {shown(value)}, expected true or false")
 
 
+def is_no_address(host: str) -> bool:
+    """Whether a host looks like an IPv4 address and isn't one: nobody means a name by that."""
+    if not host.replace(".", "").isdigit():
+        return False
+    try:
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        return True
+    return False
+
+
 def whole(low: int, high: int = amounts.MAX_NUMBER) -> Callable[[object], int]:
     """Return a parser for whole numbers from ``low`` to ``high``."""
 
@@ -264,6 +275,20 @@ def many(parse: Callable[[Any], Any]) -> Callable[[object], tuple[Any, ...]]:
         return (parse(value),)
 
     return parse_all
+
+
+def at_least_one(parse: Callable[[Any], Any], without: str) -> Callable[[object], tuple[Any, ...]]:
+    """Return a parser like `many` for lists that may not be empty; ``without`` says what leaving the key out means."""
+    parse_all = many(parse)
+
+    def parse_some(value: object) -> tuple[Any, ...]:
+        found = parse_all(value)
+        if not found:
+            source = f" (from ${{{value.variables[0]}}})" if isinstance(value, Filled) else ""
+            raise wrong(f"got an empty list{source}", f"leave the key out for {without}")
+        return found
+
+    return parse_some
 
 
 def _part(value: Filled, one: str) -> Filled:

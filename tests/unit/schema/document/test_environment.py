@@ -97,6 +97,12 @@ def test_a_missing_variable_is_one_mistake_with_the_nearest_one(tmp_path):
     assert "did you mean GATEWAYS?" in found
 
 
+def test_an_empty_variable_opens_a_route_to_no_more_hosts(tmp_path):
+    text = '[routes.r]\nhost = "${HOSTS}"\nrespond = "x"\n'
+    (found,) = mistakes(tmp_path, text, environ={"HOSTS": ""})
+    assert "routes.r.host: got an empty list (from ${HOSTS})" in found
+
+
 @pytest.mark.parametrize("text", ["${", "${A", "${1}", "${}", "${A-b}", "${A B}"])
 def test_a_variable_that_is_not_closed_or_not_named_is_a_mistake(text):
     assert [what for _, what, _ in filled(text, A="x")[1]] == [

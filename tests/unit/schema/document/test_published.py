@@ -101,7 +101,8 @@ def test_defaults_in_the_schema_are_those_of_what_is_run():
     made = document_schema()["$defs"]
     assert made["Limits"]["properties"]["body"]["default"] == "64MiB"
     assert made["Timeouts"]["properties"]["connect"]["default"] == "5s"
-    assert made["Model"]["properties"]["queue_rows"]["default"] == config.ModelConfig(
-        name="a", target="b"
-    ).queue_rows
+    assert (
+        made["Model"]["properties"]["queue_rows"]["default"]
+        == config.ModelConfig(name="a", target="b").queue_rows
+    )
     assert Document.model_validate({}).routes == {}
