@@ -57,10 +57,10 @@ class Trust:
         ValueError: One of them is neither.
     """
 
-    __slots__ = ("_known", "_networks", "_unix")
+    __slots__ = ("_known", "_networks", "_local")
 
     def __init__(self, networks: Sequence[str]) -> None:
-        self._unix = any(one.startswith("unix:") for one in networks)
+        self._local = any(one.startswith("unix:") for one in networks)
         self._networks = tuple(
             ipaddress.ip_network(one, strict=False)
             for one in networks
@@ -80,7 +80,7 @@ class Trust:
 
     def _look_up(self, address: bytes) -> bool:
         if address == b"-":
-            return self._unix
+            return self._local
         try:
             ip = ipaddress.ip_address(address.decode("latin-1"))
         except ValueError:
