@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torchgate.gateway.exchange import Exchange
+    from torchgate.wire.answer import AnswerHead
 
 _JSON = (b"application/json", b"application/problem+json")
 _FOUND = 302
+_KEPT = frozenset((b"allow", b"proxy-authenticate", b"retry-after", b"www-authenticate"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,11 +69,19 @@ class ErrorPages:
         """Return what to send in place of an error of ours, or None for the error itself."""
         return self._find(exchange, STATUS[error.cause], error.cause, upstream=False)
 
-    def of_upstream(self, exchange: Exchange, status: int) -> Instead | None:
-        """Return what to send in place of a server's answer with this status, or None to pass that on."""
+    def of_upstream(self, exchange: Exchange, head: AnswerHead) -> Instead | None:
+        """Return what to send in place of a server's answer, or None to pass that on.
+
+        What the client needs to do better next time stays while the status does: a 401 without its challenge is no
+        use (RFC 9110 section 11.6.1).
+        """
         if not self.upstream:
             return None
-        return self._find(exchange, status, "", upstream=True)
+        instead = self._find(exchange, head.status, "", upstream=True)
+        if instead is None or instead.status != head.status:
+            return instead
+        kept = tuple((name, value) for name, value in head.fields if name in _KEPT)
+        return dataclasses.replace(instead, headers=(*instead.headers, *kept))
 
     def _find(
         self, exchange: Exchange, status: int, cause: str, *, upstream: bool

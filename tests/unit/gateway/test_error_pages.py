@@ -9,6 +9,7 @@ from torchgate.errors import Cause, ConfigError, RequestError
 from torchgate.gateway.error_pages import ErrorPages
 from torchgate.gateway.router import Route
 from torchgate.schema.routes import MAX_ERROR_PAGE_BYTES, ErrorPage
+from torchgate.wire.answer import AnswerHead
 
 MISSING = RequestError(Cause.NOT_FOUND, "There is nothing.")
 REFUSED = RequestError(Cause.UPSTREAM_REFUSED, "Nobody there.", retry_after_s=7)
@@ -107,12 +108,16 @@ def test_a_redirect_knows_the_path_and_stays_a_redirect():
 def test_answers_of_upstreams_only_when_asked(page):
     """By default another server's error page is its own business."""
     made, _ = exchange("/")
+
+    def head(status):
+        return AnswerHead(status, b"", ())
+
     mine = ErrorPages([ErrorPage(statuses=(500,), file=page)])
-    assert mine.of_upstream(made, 500) is None
+    assert mine.of_upstream(made, head(500)) is None
     both = ErrorPages([ErrorPage(statuses=(500,), file=page, upstream=True)])
-    assert both.of_upstream(made, 500).body == b"<h1>sorry"
-    assert both.of_upstream(made, 404) is None
-    assert ErrorPages([ErrorPage(file=page, upstream=True)]).of_upstream(made, 200) is None
+    assert both.of_upstream(made, head(500)).body == b"<h1>sorry"
+    assert both.of_upstream(made, head(404)) is None
+    assert ErrorPages([ErrorPage(file=page, upstream=True)]).of_upstream(made, head(200)) is None
 
 
 def test_files_are_read_at_start(tmp_path, page):

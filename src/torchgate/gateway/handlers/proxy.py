@@ -253,7 +253,7 @@ class Proxied(UpstreamRequest):
 
     def on_whole(self, head: AnswerHead, body: bytes) -> None:
         """See `torchgate.upstream.transfer.Caller.on_whole`."""
-        if head.status >= 400 and self._replaced(head.status):
+        if head.status >= 400 and self._replaced(head):
             return
         lines = self._begin(head)
         self._transfer = None
@@ -268,7 +268,7 @@ class Proxied(UpstreamRequest):
 
     def on_head(self, head: AnswerHead) -> None:
         """See `torchgate.upstream.transfer.Caller.on_head`."""
-        if head.status >= 400 and self._replaced(head.status):
+        if head.status >= 400 and self._replaced(head):
             return
         lines = self._begin(head)
         self._exchange.relay(head.status, head.reason, lines, head.content_length)
@@ -349,11 +349,11 @@ class Proxied(UpstreamRequest):
             )
         return lines
 
-    def _replaced(self, status: int) -> bool:
+    def _replaced(self, head: AnswerHead) -> bool:
         """Answer with an error page of the route in place of the upstream's error, where it has one for that."""
         exchange = self._exchange
         pages = exchange.route.pages
-        instead = None if pages is None else pages.of_upstream(exchange, status)
+        instead = None if pages is None else pages.of_upstream(exchange, head)
         if instead is None:
             return False
         transfer, self._transfer = self._transfer, None
