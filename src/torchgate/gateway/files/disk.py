@@ -107,12 +107,20 @@ class Disk:
             self._jobs.put(None)
 
     def _put(self, job: Job) -> None:
+        if len(self._threads) < min(THREADS, self.waiting + 1):
+            self._start_thread()
         self.waiting += 1
-        if len(self._threads) < min(THREADS, self.waiting):
-            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
         self._jobs.put(job)
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no more of them; those there are do the work
+            if not self._threads:
+                raise
+        else:
+            self._threads.append(thread)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
