@@ -199,6 +199,17 @@ def test_redirects(stage):
     assert stage.get("/x", "s.example", method="POST").status == 308
 
 
+def test_a_redirect_to_the_host_asked_for_needs_one(stage):
+    answer = stage.ask(b"GET /x HTTP/1.0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 404")
+    front = FrontConfig(routes=(route("up", match(), RedirectAction(to="https://{host}{target}")),))
+    stage.call(setattr, stage, "_front", front)
+    stage.listener.router = stage.call(stage.make_router)
+    answer = stage.ask(b"GET /x HTTP/1.0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"location" not in answer
+
+
 def test_the_asterisk_form_is_answered_by_the_listener(stage):
     answer = stage.get("*", method="OPTIONS")
     assert (answer.status, answer.fields[b"x-level"]) == (204, b"unrouted main http")

@@ -32,11 +32,14 @@ class Location:
     Args:
         to: What was written.
 
+    Attributes:
+        needs_host: Whether it leads to the host that was asked for.
+
     Raises:
         ConfigError: It is neither a path nor an http URL with a fixed host, or a placeholder is unknown.
     """
 
-    __slots__ = ("_short", "_template")
+    __slots__ = ("_short", "_template", "needs_host")
 
     def __init__(self, to: str) -> None:
         self._template = Template(to)
@@ -49,15 +52,21 @@ class Location:
                 raise ConfigError(f"the redirect to {to!r} has no fixed host", _HINT)
         elif not to.startswith(("/", "{path}", "{target}")) or to.startswith(("//", "/\\", "/{")):
             raise ConfigError(f"the redirect to {to!r} is neither a path nor an http URL", _HINT)
+        self.needs_host = absolute is not None and "{host}" in absolute[1]
         self._short: Template | None = None
         for ending in ("?{query}", "&{query}"):
             if to.endswith(ending):
                 self._short = Template(to.removesuffix(ending))
 
     def fill(self, source: Source) -> bytes:
-        """Return the value of ``location`` for one request; only bytes that may stand in a URL."""
+        """Return the value of ``location`` for one request; only bytes that may stand in a URL.
+
+        Without a host (HTTP/1.0) a target that `needs_host` comes out without scheme and host.
+        """
         template = self._template
         if self._short is not None and not source.placeholder("query"):
             template = self._short
         value = template.fill(source)
+        if self.needs_host and not source.placeholder("host"):
+            value = b"/" + value.partition(b"://")[2].partition(b"/")[2]
         return b"".join([_ENCODED[byte] for byte in value])

@@ -102,6 +102,14 @@ def test_a_client_never_chooses_the_host(to):
         Location(to)
 
 
+def test_without_a_host_no_scheme_and_host_are_made_up():
+    assert Location("https://{host}/x").needs_host
+    assert Location("https://{host}:8443/x").fill(Request(host=b"")) == b"/x"
+    assert Location("https://{host}{target}").fill(Request(host=b"")) == b"/a%20b?x=1"
+    assert Location("https://{host}").fill(Request(host=b"")) == b"/"
+    assert not Location("https://a.example/{host}").needs_host
+
+
 def test_a_redirect_holds_only_what_may_stand_in_a_url():
     evil = Request(query=b'"<>\r\n\\^`{|}', path=b"/")
     assert Location("{path}?{query}").fill(evil) == b"/?%22%3C%3E%5C%5E%60%7B%7C%7D"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from torchgate.errors import Cause, RequestError
 from torchgate.gateway.exchange import Exchange
 from torchgate.gateway.placeholders import Placeholders
 from torchgate.gateway.snapshot import GatewayContext
@@ -33,6 +34,9 @@ class RedirectHandler:
         self._location = Location(action.to)
 
     def __call__(self, exchange: Exchange) -> None:
-        """Answer with the place to go to."""
+        """Answer with the place to go to; 400 when that is the host asked for, and none was (HTTP/1.0)."""
+        head = exchange.head
+        if self._location.needs_host and (head is None or not head.host):
+            raise RequestError(Cause.BAD_REQUEST, "This address needs a Host field.")
         where = self._location.fill(Placeholders(exchange))
         exchange.respond(self._status, b"", b"", [(b"location", where)])
