@@ -28,7 +28,10 @@ class Printer:
         self._files = files
         terminal = sys.stdout.isatty()
         self._console = Console(
-            highlight=False, soft_wrap=True, no_color=not terminal, force_terminal=terminal
+            highlight=False,
+            soft_wrap=True,
+            no_color=None if terminal else True,
+            force_terminal=terminal,
         )
 
     def show(self, found: Explanation) -> None:

@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.unit.gateway.handlers.recorded import context
+from torchgate.cli.app import app
 from torchgate.cli.explained import Asked, builtin_answer, report
 from torchgate.gateway.handlers import routes
 from torchgate.schema.config import ListenerConfig, ModelConfig
@@ -264,3 +266,21 @@ def test_the_built_in_paths_named_here_are_those_of_the_gateway():
     assert builtin_answer("/models/other", [model]).startswith("404")
     assert builtin_answer("/models/net/x", [model]).startswith("404")
     assert not builtin_answer("/other", [model])
+
+
+def test_the_command_and_its_options(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "torchgate.toml").write_text(FILE)
+    (tmp_path / "more.toml").write_text("[routes.old]\nremove = true\n")
+    run = CliRunner()
+    options = ["-X", "post", "-H", "accept: a", "-H", "x-b: c", "--client", "10.0.0.9"]
+    url = "http://api.example.com:8080/v1/x"
+    found = json.loads(run.invoke(app, ["explain", url, *options, "--format", "json"]).stdout)
+    assert found["request"].startswith("POST ")
+    sent = {one["name"]: one["value"] for one in found["request_fields"]}
+    assert (sent["accept"], sent["x-b"], sent["x-client"]) == ("a", "c", "10.0.0.9")
+    got = run.invoke(app, ["explain", "/old/x", "-c", "torchgate.toml", "--overlay", "more.toml"])
+    assert got.exit_code == 1
+    got = run.invoke(app, ["explain", "/v1/x", "-X", "PUT", "--listener", "inner"])
+    assert got.exit_code == 0
+    assert "The route inner answers: respond." in got.stdout
