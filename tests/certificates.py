@@ -57,6 +57,7 @@ class Authority:
         begin=-1,
         digest=None,
         client=False,
+        revocation="",
     ):
         """Return ``(key, certificate)`` valid for ``hosts`` (names and addresses)."""
         key = key or new_key()
@@ -72,6 +73,7 @@ class Authority:
             days,
             names=names,
             client=client,
+            revocation=revocation,
         )
         return key, cert
 
@@ -99,7 +101,19 @@ def _general(host):
         return x509.DNSName(host)
 
 
-def _sign(subject, public, issuer, digest, begin, days, *, names=(), is_ca=False, client=False):
+def _sign(
+    subject,
+    public,
+    issuer,
+    digest,
+    begin,
+    days,
+    *,
+    names=(),
+    is_ca=False,
+    client=False,
+    revocation="",
+):
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -115,4 +129,9 @@ def _sign(subject, public, issuer, digest, begin, days, *, names=(), is_ca=False
     if not is_ca:
         use = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
         builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
+    if revocation:
+        place = x509.DistributionPoint(
+            [x509.UniformResourceIdentifier(revocation)], None, None, None
+        )
+        builder = builder.add_extension(x509.CRLDistributionPoints([place]), critical=False)
     return builder.sign(issuer.key, digest)

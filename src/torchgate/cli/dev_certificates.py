@@ -109,11 +109,12 @@ def explain(found: DevCertificate) -> list[str]:
     """Return what people should know, a line each."""
     ca = shlex.quote(found.ca_file)
     made = f" ({' and '.join(found.made)} made just now)" if found.made else ""
+    target = "/usr/local/share/ca-certificates/torchgate-dev.crt"
     return [
         f"tls-dev: a certificate for {', '.join(found.certificate.hosts)}{made}",
         f"tls-dev: try it with  curl --cacert {ca} https://localhost:PORT/",
-        f"tls-dev: to trust it on this machine:  sudo cp {ca} /usr/local/share/ca-certificates/"
-        "torchgate-dev.crt && sudo update-ca-certificates;  browsers: import that file as an authority",
+        f"tls-dev: to trust it on this machine:  sudo cp {ca} {target} && sudo update-ca-certificates",
+        f"tls-dev: in a browser:  import {ca} as an authority for web sites",
     ]
 
 

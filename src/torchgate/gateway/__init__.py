@@ -10,6 +10,7 @@ Read in this order:
 - `entrance`: who the client is, by the PROXY protocol.
 - `scopes`: certificate, client CA and ticket keys by host.
 - `tls`: TLS between a socket and its connection.
+- `identity`: what upstreams are told of a client's certificate.
 - `gate`: what is asked of every request to a host.
 - `connection`: one client connection, its events and its ends.
 - `receive`: its reading half.

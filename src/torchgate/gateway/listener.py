@@ -94,6 +94,8 @@ class Listener:
         self.write_ns = int(limits.write_timeout_s * NS_PER_S)
         self.grace_ns = int(limits.body_grace_s * NS_PER_S)
         self.trust = Trust(config.trusted_proxies) if config.trusted_proxies else None
+        # Field lines of every answer that is made here: browsers, which come over TLS, take its type as it is said.
+        self.own_lines = b"" if config.tls is None else b"x-content-type-options: nosniff\r\n"
         self.gate = make_gate(config, front, hosts, https_port)
         self.clients = ClientTable(limits.connections_per_client)
         self._scopes = Scopes(config.tls, front, hosts) if config.tls is not None else None

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
-import hashlib
 import ssl
 from typing import TYPE_CHECKING, cast
 
 from torchgate.errors import Cause, ProtocolError, RequestError
 from torchgate.gateway.connection import Connection
+from torchgate.gateway.identity import identity_lines
 from torchgate.wire.client_hello import read_client_hello
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 RECORD_BYTES = 16 * 1024
 """Most bytes of one TLS record (RFC 8446 section 5.1)."""
 
-ENCRYPT_BYTES = 256 * 1024
-"""So much is encrypted before it is handed to the socket."""
+PORTION_BYTES = 32 * 1024
+"""So much goes into or out of OpenSSL's buffers at once: they keep the largest size they ever had."""
 
-FEED_BYTES = 64 * 1024
-"""So much is handed to OpenSSL at once: its buffer keeps the largest size it ever had."""
+JOIN_BYTES = 64 * 1024
+"""Pieces that are together at most this long are written as one, so that they share records."""
 
 _UNRECOGNIZED_NAME = b"\x15\x03\x03\x00\x02\x02\x70"  # alert 112, RFC 6066 section 3
 _NO_APPLICATION_PROTOCOL = b"\x15\x03\x03\x00\x02\x02\x78"  # alert 120, RFC 7301 section 3.2
@@ -133,11 +133,7 @@ class TlsTransport:
         """See `asyncio.Protocol.data_received`."""
         state = self.state
         if state is TlsState.OPEN:
-            if len(data) <= FEED_BYTES:
-                self._incoming.write(data)
-                self._decrypt()
-            else:
-                self._decrypt_much(data)
+            self._decrypt(data)
         elif state is TlsState.HANDSHAKE:
             self._incoming.write(data)
             self._shake_hands()
@@ -238,36 +234,19 @@ class TlsTransport:
         above.tls = self
         above.client = self.client
         above.connection_made(cast("asyncio.Transport", self))
-        self._decrypt()
+        self._decrypt(b"")  # what came with the end of the handshake
 
     # --- bytes --------------------------------------------------------------------------------
 
-    def _decrypt_much(self, data: bytes) -> None:
-        position = 0
-        while position < len(data) and self.state is TlsState.OPEN:
-            end = position + FEED_BYTES
-            self._incoming.write(data[position:end])
-            self._decrypt()
-            position = end
-
-    def _decrypt(self) -> None:
+    def _decrypt(self, data: bytes) -> None:
         """Hand on everything that can be decrypted now."""
-        tls, incoming = self._ssl, self._incoming
-        if tls is None:
-            return
         pieces: list[bytes] = []
-        ended = False
         try:
-            while incoming.pending or tls.pending():
-                piece = tls.read(RECORD_BYTES)
-                if not piece:
-                    ended = True
-                    break
-                pieces.append(piece)
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLZeroReturnError:
-            ended = True
+            if len(data) <= PORTION_BYTES:
+                self._incoming.write(data)
+                ended = self._read_into(pieces)
+            else:
+                ended = self._read_much_into(pieces, memoryview(data))
         except (ssl.SSLError, OSError):
             self._flush()  # the alert
             self.abort()
@@ -280,6 +259,31 @@ class TlsTransport:
         above = self._above
         if ended and above is not None and not (above.eof or above.eof_received()):
             self.close()
+
+    def _read_much_into(self, pieces: list[bytes], data: memoryview) -> bool:
+        ended = False
+        while data and not ended:
+            self._incoming.write(data[:PORTION_BYTES])
+            data = data[PORTION_BYTES:]
+            ended = self._read_into(pieces)
+        return ended
+
+    def _read_into(self, pieces: list[bytes]) -> bool:
+        """Decrypt what OpenSSL has; return whether the client said that it sends nothing more."""
+        tls, incoming = self._ssl, self._incoming
+        if tls is None:
+            return False
+        try:
+            while incoming.pending or tls.pending():
+                piece = tls.read(RECORD_BYTES)
+                if not piece:
+                    return True
+                pieces.append(piece)
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLZeroReturnError:
+            return True
+        return False
 
     def _flush(self) -> None:
         if self._outgoing.pending and self._raw is not None:
@@ -306,12 +310,12 @@ class TlsTransport:
         view = memoryview(data)
         while view:
             view = view[tls.write(view) :]
-            if self._outgoing.pending >= ENCRYPT_BYTES:
+            if self._outgoing.pending >= PORTION_BYTES:
                 self._flush()
 
     def writelines(self, pieces: list[bytes]) -> None:
         """See `asyncio.WriteTransport.writelines`."""
-        if sum(map(len, pieces)) <= FEED_BYTES:
+        if sum(map(len, pieces)) <= JOIN_BYTES:
             self.write(b"".join(pieces))
         else:
             for piece in pieces:
@@ -398,57 +402,3 @@ def _reason(error: Exception) -> str:
     if "CIPHER" in text:
         return "no-cipher"
     return "protocol"
-
-
-def identity_lines(tls: ssl.SSLObject) -> bytes:
-    """Return the field lines about a client's verified certificate, or nothing when it showed none."""
-    der = tls.getpeercert(binary_form=True)
-    if not der:
-        return b""
-    shown = tls.getpeercert() or {}
-    subject = subject_text(
-        cast("tuple[tuple[tuple[str, str], ...], ...]", shown.get("subject", ()))
-    )
-    fingerprint = hashlib.sha256(der).hexdigest()
-    return (
-        b"x-client-cert-verified: yes\r\n"
-        b"x-client-cert-subject: %s\r\n"
-        b"x-client-cert-fingerprint: %s\r\n"
-    ) % (subject.encode("ascii"), fingerprint.encode("ascii"))
-
-
-_SHORT = {
-    "commonName": "CN",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "countryName": "C",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "streetAddress": "STREET",
-    "domainComponent": "DC",
-    "userId": "UID",
-}
-
-
-def subject_text(subject: tuple[tuple[tuple[str, str], ...], ...]) -> str:
-    r"""Return a distinguished name as text (RFC 4514), printable ASCII only: all else is written as ``\XX``."""
-    return ",".join(
-        "+".join(f"{_SHORT.get(key, key)}={_escaped(value)}" for key, value in rdn)
-        for rdn in reversed(subject)
-    )
-
-
-def _escaped(value: str) -> str:
-    out = []
-    for position, byte in enumerate(value.encode("utf-8", "surrogateescape")):
-        char = chr(byte)
-        outer = position == 0 and char in " #"
-        if char in ',+"\\<>;=' or outer:
-            out.append("\\" + char)
-        elif 0x20 <= byte < 0x7F:
-            out.append(char)
-        else:
-            out.append(f"\\{byte:02x}")
-    if len(out) > 1 and out[-1] == " ":
-        out[-1] = "\\ "
-    return "".join(out)

@@ -226,6 +226,7 @@ class Transmitter(Sender):
             headers = (*headers, *cors.fields(origin))
         if headers:
             framing += heads.fields(headers)
+        framing += self._listener.own_lines
         if not exchange.keep_alive:
             framing += b"connection: close\r\n"
         elif exchange.head is not None and exchange.head.minor == 0:
