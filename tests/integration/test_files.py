@@ -496,6 +496,8 @@ def test_slow_clients_hold_no_thread(stage, huge):
     assert stage.get("/big.bin").body == BIG
     assert stage.shared.budget.held < 1024 * 1024
     assert len(clients) == stage.shared.disks.sending
+    wait_for(lambda: stage.metric("torchgate_files_sending") == len(clients))
+    assert stage.metric("torchgate_file_cache_bytes") > 10
 
 
 def test_a_client_that_takes_nothing_is_cut_off(tmp_path, root, huge):
@@ -602,6 +604,7 @@ def test_a_disk_that_stands_still_holds_only_its_own_files(stage, monkeypatch):
         stage.connect(f"GET /none-{i} HTTP/1.1\r\nhost: t\r\n\r\n".encode()) for i in range(19)
     ]
     wait_for(lambda: stage.shared.disks.waiting == 20)
+    wait_for(lambda: stage.metric("torchgate_disk_waiting") == 20)
     answer = stage.get("/one-more")
     assert (answer.status, answer.json["cause"]) == (503, "disk-busy")
     for _ in range(20):

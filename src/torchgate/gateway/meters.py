@@ -29,8 +29,12 @@ class GatewayMeters:
         self._lag_max = metrics.value(block, "torchgate_loop_lag_max_seconds", (process,))
         self._stalls = metrics.value(block, "torchgate_loop_stalls_total", (process,))
         self._dropped = metrics.value(block, "torchgate_log_lines_dropped_total")
+        self._disk = metrics.value(block, "torchgate_disk_waiting")
+        self._sending = metrics.value(block, "torchgate_files_sending")
+        self._file_cache = metrics.value(block, "torchgate_file_cache_bytes")
         # A predecessor that died left its gauges in the block.
         self._values[self._connections] = self._values[self._buffered] = 0
+        self.files(0, 0, 0)
 
     def answered(self, model: str, status: int, cause: str, duration_ns: int) -> None:
         """Count an answered (or given up) request."""
@@ -82,6 +86,13 @@ class GatewayMeters:
         values[self._buffered] = buffered_bytes
         values[self._lag] = lag_s
         values[self._lag_max] = lag_max_s
+
+    def files(self, waiting: int, sending: int, cached_bytes: int) -> None:
+        """Set what static files take now."""
+        values = self._values
+        values[self._disk] = waiting
+        values[self._sending] = sending
+        values[self._file_cache] = cached_bytes
 
     def stalled(self) -> None:
         """Count a stall of the loop; called by the watchdog thread only."""

@@ -97,6 +97,8 @@ class Shared:
         self.spools.tick()
         self.log.tick()
         self.meters.gauges(self.budget.held, self.lag.last_s, self.lag.max_s)
+        disks = self.disks
+        self.meters.files(disks.waiting, disks.sending, self.cached_files.held)
 
     def close(self) -> None:
         """Write out the log and end the threads."""
