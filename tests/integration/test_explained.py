@@ -32,6 +32,9 @@ FRONT = {"edits": EDITS, "by_host": ({"a.example": Inherited(edits=1)},)}
 
 
 class Nowhere:
+    def key(self, field):
+        return field
+
     def origin(self, path):
         return ""
 

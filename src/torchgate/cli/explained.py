@@ -18,6 +18,7 @@ from torchgate.routing.explain_question import Question
 from torchgate.schema.config import ModelConfig
 from torchgate.schema.document.loading import load
 from torchgate.schema.document.sources import Sources
+from torchgate.schema.document.tables import key_of
 
 ANSWERED = frozenset(("route", "builtin", "redirect-https", "client-certificate"))
 """Outcomes for which the exit code is 0."""
@@ -49,6 +50,10 @@ class FileOrigins:
 
     def __init__(self, files: Sequence[str]) -> None:
         self._sources = Sources(files)
+
+    def key(self, field: str) -> str:
+        """Return the key of a struct's field."""
+        return key_of(field)
 
     def origin(self, path: Path) -> str:
         """Return ``FILE:LINE`` of a value, or of the short form it was written in; empty when it was not written."""

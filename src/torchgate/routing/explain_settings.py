@@ -29,11 +29,13 @@ OF_CONNECTION = frozenset(
 )
 """Limits that apply before a route is known, so that they are always the listener's."""
 
-_UNITS = ("_bytes_s", "_bytes", "_s")
-
 
 class Origins(Protocol):
-    """Knows where values were written: the configuration file, for ``torchgate explain``."""
+    """Knows how values are called and where they were written: the configuration file, for ``torchgate explain``."""
+
+    def key(self, field: str) -> str:
+        """Return the key of a struct's field."""
+        ...
 
     def origin(self, path: Path) -> str:
         """Return ``FILE:LINE`` of a value, or empty when it was not written, so that the default applies."""
@@ -78,14 +80,6 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
     timeouts: tuple[Setting, ...]
 
 
-def key_of(field: str) -> str:
-    """Return the key in a configuration file of a struct's field: its name without the unit."""
-    for unit in _UNITS:
-        if field.endswith(unit):
-            return field.removesuffix(unit)
-    return field
-
-
 def shown(field: str, value: object) -> str:
     """Return a value as one would write it."""
     if isinstance(value, bool):
@@ -120,7 +114,7 @@ def settings(
         value = getattr(struct, field)
         if field in leave or isinstance(value, msgspec.Struct) or value is None:
             continue
-        key = key_of(field)
+        key = origins.key(field)
         yield Setting(
             name=key,
             value=shown(field, value),
@@ -141,7 +135,7 @@ def limit_settings(
     found = []
     named = "" if route is None else route.limits
     for field in Limits.__struct_fields__:
-        key = key_of(field)
+        key = origins.key(field)
         if named and field not in OF_CONNECTION:
             limits = front.limits[named]
             of_route = route is not None and named == f"routes.{route.name}"

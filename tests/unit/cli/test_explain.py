@@ -118,6 +118,7 @@ def test_a_proxied_request_in_full(ask):
         "5 s",
         line_of('timeouts = { first_byte = "5s" }'),
     )
+    assert origins(found["pool"]["limits"])["pending_time"] == ("5 s", "default")
     assert origins(found["pool"]["timeouts"])["connect"] == ("5 s", "default")
     assert origins(found["pool"]["settings"])["retry.attempts"] == ("1", line_of("retry = false"))
 
