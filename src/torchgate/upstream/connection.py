@@ -146,6 +146,11 @@ class UpstreamConnection:
     # --- the end ------------------------------------------------------------------------------
 
     @property
+    def has_transport(self) -> bool:
+        """Whether it is connected."""
+        return self._transport is not None
+
+    @property
     def usable(self) -> bool:
         """Whether a request can be sent on it."""
         return self.state is _IDLE and self._transport is not None

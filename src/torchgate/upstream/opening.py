@@ -28,30 +28,24 @@ _REFUSED = {
 _OWN_LACK = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
-async def open_connection(pool: Pool, attempt: Attempt) -> None:
-    """Connect to the endpoint of ``attempt`` and hand the connection to it, or tell it why not."""
-    connection = UpstreamConnection(pool, attempt.endpoint)
-    made = False
+async def open_connection(pool: Pool, attempt: Attempt, connection: UpstreamConnection) -> None:
+    """Connect to the endpoint of ``attempt`` and hand it the connection, or tell it why there is none."""
     try:
-        made = await _open(pool, attempt, connection)
+        await _open(pool, attempt, connection)
     except OSError as error:
         _fail(pool, attempt, error)
     except Exception as error:  # noqa: BLE001 - a defect must not end the tasks of other requests
         pool.say(f"opening a connection to {attempt.endpoint.label}: {traceback.format_exc()}")
         attempt.task = None
         attempt.fail(Cause.INTERNAL, f"opening a connection failed: {type(error).__name__}")
-    finally:
-        attempt.endpoint.connecting -= 1
-        if not made:
-            pool.lost(connection, attempt.endpoint)
-    if made:
+    else:
         if attempt.open:
             attempt.connected(connection)
         else:
             connection.close()
 
 
-async def _open(pool: Pool, attempt: Attempt, connection: UpstreamConnection) -> bool:
+async def _open(pool: Pool, attempt: Attempt, connection: UpstreamConnection) -> None:
     loop = asyncio.get_running_loop()
     member = attempt.endpoint.member
     sock = _socket(member)
@@ -70,9 +64,9 @@ async def _open(pool: Pool, attempt: Attempt, connection: UpstreamConnection) ->
             ssl_handshake_timeout=ssl_s,
         )
     except BaseException:
+        connection.abort()
         sock.close()
         raise
-    return True
 
 
 def _socket(member: Member) -> socket.socket:

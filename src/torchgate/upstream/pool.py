@@ -219,7 +219,15 @@ class Pool:
         endpoint.connections += 1
         endpoint.connecting += 1
         self.opened += 1
-        attempt.task = owner.spawn(open_connection(self, attempt))
+        connection = UpstreamConnection(self, endpoint)
+        attempt.task = task = owner.spawn(open_connection(self, attempt, connection))
+        task.add_done_callback(lambda _task: self._opened(connection, endpoint))
+
+    def _opened(self, connection: UpstreamConnection, endpoint: Endpoint) -> None:
+        """The task of a connection has ended; it may have been cancelled before it began."""
+        endpoint.connecting -= 1
+        if not connection.has_transport:
+            self.lost(connection, endpoint)
 
     def _no_room(self, attempt: Attempt) -> None:
         most = self.owner.max_connections

@@ -422,7 +422,9 @@ class PoolTransfer:
 
     def _end(self, *, sent: bool) -> None:
         self.state = _ENDED
-        self._attempt = self._second = None  # they keep us: no cycle is left to the garbage collector
+        self._attempt = self._second = (
+            None  # they keep us: no cycle is left to the garbage collector
+        )
         self.pool.ended(self, sent=sent)
 
     def _error(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from torchgate.errors import Cause, TorchgateError
-from torchgate.upstream.request import UpstreamRequest as UpstreamRequest  # part of the seam
+from torchgate.upstream.request import UpstreamRequest
 from torchgate.wire.answer import AnswerHead
 
 __all__ = [
