@@ -38,8 +38,8 @@ class Seen:
 class Origin:
     """Listens on a port of its own (or on ``unix``) while it is entered.
 
-    ``script``: for every request; ``by_path``: for those with that target. ``reads_body`` False calls the script as soon
-    as the head is there.
+    ``script``: for every request; ``by_path``: for those with that target. ``reads_body`` False calls the script as
+    soon as the head is there.
     """
 
     def __init__(self, script=OK, *, by_path=None, unix=None):

@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import threading
 import time
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.integration.gateway_stage import read_answer, read_to_end, wait_for
 from tests.integration.origin import OK, RESET, Origin
 from tests.integration.proxy_stage import ProxyStage, route
+from torchgate.schema.config import Limits
 from torchgate.schema.routes import HeaderEdit, HeaderEdits, Rewrite
 
 
@@ -235,6 +237,7 @@ def test_an_upload_stops_when_the_upstream_takes_nothing(stage, origin):
     assert stage.call(lambda: stage.shared.budget.held) < 2_000_000
 
 
+@pytest.mark.pain("N38")
 def test_a_client_that_gives_up_its_upload_cancels_the_upstream_request(stage, origin):
     sock = stage.connect(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 900000\r\n\r\n")
     sock.sendall(b"x" * 400_000)
@@ -246,8 +249,6 @@ def test_a_client_that_gives_up_its_upload_cancels_the_upstream_request(stage, o
 
 
 def test_a_body_beyond_the_routes_limit_is_refused(tmp_path, origin):
-    from torchgate.schema.config import Limits
-
     routes = (route("/small", "small", limits="small"), route())
     front = {"limits": {"small": Limits(body_bytes=1000)}}
     with ProxyStage(tmp_path, origin, routes=routes, front=front) as stage:
@@ -324,8 +325,6 @@ def test_events_are_passed_on_as_they_come(stage, origin):
         sock.sendall(b"0\r\n\r\n")
         return False
 
-    import threading
-
     received = [threading.Event() for _ in range(3)]
     origin.script = events
     sock = stage.connect(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
@@ -338,6 +337,7 @@ def test_events_are_passed_on_as_they_come(stage, origin):
         data += sock.recv(65536)
 
 
+@pytest.mark.pain("N38")
 def test_a_client_that_goes_away_cancels_the_upstream_request(stage, origin):
     origin.script = lambda seen, sock: sock.recv(1) and None
     sock = stage.connect(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
@@ -398,4 +398,7 @@ def test_successes_are_sampled_and_errors_are_not(tmp_path, origin):
 def test_half_closed_clients_get_their_answer(stage, origin):
     sock = stage.connect(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
     sock.shutdown(socket.SHUT_WR)
-    assert read_answer(sock).body == b"ok"
+    answer = read_answer(sock)
+    while answer.status == 100:  # asks whether we are still there, when the answer takes a while
+        answer = read_answer(sock)
+    assert answer.body == b"ok"

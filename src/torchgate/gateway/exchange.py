@@ -395,7 +395,9 @@ class Exchange:
         """Pass a 101 on and take the connection out of HTTP; `finish` ends it for the log.
 
         Args:
-            status, reason, lines: As in `relay_whole`.
+            status: As in `relay_whole`.
+            reason: As there.
+            lines: As there.
             protocol: What is switched to.
             peer: Who gets what comes from then on.
         """

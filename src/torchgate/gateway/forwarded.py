@@ -57,7 +57,7 @@ class Trust:
         ValueError: One of them is neither.
     """
 
-    __slots__ = ("_known", "_networks", "_local")
+    __slots__ = ("_known", "_local", "_networks")
 
     def __init__(self, networks: Sequence[str]) -> None:
         self._local = any(one.startswith("unix:") for one in networks)

@@ -203,7 +203,9 @@ class Receiver(BodyReceiver):
         if exchange.state is ExchangeState.OPEN:
             limits = route.limits
             total_ns = (
-                self._listener.total_ns if limits is None else int(limits.total_timeout_s * NS_PER_S)
+                self._listener.total_ns
+                if limits is None
+                else int(limits.total_timeout_s * NS_PER_S)
             )
             self._due(exchange.accepted_ns + total_ns)
 
@@ -298,9 +300,9 @@ class Receiver(BodyReceiver):
             self._pump()
         if self._again or self.closing or self._body_paused:
             return
-        if self.filling is None and not self.last:
-            if self.write_paused or self.waiting >= self._most_waiting():
-                return
+        busy = self.write_paused or self.waiting >= self._most_waiting()
+        if busy and self.filling is None and not self.last:
+            return
         self._resume_reading()
 
 

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from torchgate.gateway.listener import Listener
     from torchgate.gateway.sink import SwitchedPeer
 
-_RESET = struct.pack("ii", 1, 0)  # struct linger: closing sends RST, where libuv's abort alone sends FIN
+_RESET = struct.pack(
+    "ii", 1, 0
+)  # struct linger: closing sends RST, where libuv's abort alone sends FIN
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _STREAMING = ExchangeState.STREAMING
 _CANCELLED = ExchangeState.CANCELLED

@@ -1,11 +1,11 @@
 """Answers that wait for slow clients: in memory, then in a temporary file, then at the upstream.
 
-A slow client must not hold an upstream connection. Pieces of its answer are taken while they fit `MEMORY_BYTES`; when that
-is full the upstream is stopped for a moment, which is all a fast client needs to catch up; a client that has not caught up
-after `PATIENCE_S` is slow, and what follows goes to a file without a name. When the files of this gateway have reached
-their bound, or the directory can't be written, the upstream is stopped for as long as it takes: nothing fails, only the
-upstream connection is held. Disk work is done by a few threads, never on the loop; how much of it waits is bounded by one
-read and one write per spool.
+A slow client must not hold an upstream connection. Pieces of its answer are taken while they fit `MEMORY_BYTES`; when
+that is full the upstream is stopped for a moment, which is all a fast client needs to catch up; a client that has not
+caught up after `PATIENCE_S` is slow, and what follows goes to a file without a name. When the files of this gateway
+have reached their bound, or the directory can't be written, the upstream is stopped for as long as it takes: nothing
+fails, only the upstream connection is held. Disk work is done by a few threads, never on the loop; how much of it waits
+is bounded by one read and one write per spool.
 """
 
 from __future__ import annotations

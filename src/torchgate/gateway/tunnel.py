@@ -1,8 +1,8 @@
 """A connection that left HTTP: bytes of the client to the upstream and back, until both are done.
 
-Each side that takes slowly stops the other one's reading, so a tunnel holds at most what the two transports buffer. An end
-of one direction is passed on as such; when both are over, or nothing moves for too long, the tunnel is closed. It is one
-exchange for the log, with the bytes of both directions, written when it ends.
+Each side that takes slowly stops the other one's reading, so a tunnel holds at most what the two transports buffer. An
+end of one direction is passed on as such; when both are over, or nothing moves for too long, the tunnel is closed. It
+is one exchange for the log, with the bytes of both directions, written when it ends.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ HOP_BY_HOP = frozenset(
         b"upgrade",
     )
 )
-"""Fields of one connection; and all that begin with ``proxy`` (``proxy-authorization``, ``proxy-connection``, ``proxy``)."""
+"""Fields of one connection; and all that begin with ``proxy``, such as ``proxy-authorization`` and ``proxy-connection``."""
 
 OURS = frozenset(
     (
@@ -120,9 +120,8 @@ def read_head(exchange: Exchange, head: Head, action: ProxyAction, sticky_cookie
     for name, value in end_to_end(head.fields, _NOT_AS_SENT):
         if name in drops or name.startswith(b"x-client-cert-") or (b"_" in name and _is_ours(name)):
             continue
-        if name == b"max-forwards" and head.method in _HOPS_COUNTED:
-            value = _one_hop_less(value)
-        lines.append(b"%b: %b\r\n" % (name, value))
+        counted = name == b"max-forwards" and head.method in _HOPS_COUNTED
+        lines.append(b"%b: %b\r\n" % (name, _one_hop_less(value) if counted else value))
     if head.content_length >= 0:
         lines.append(b"content-length: %d\r\n" % head.content_length)
     if reading.protocol:
@@ -176,7 +175,6 @@ def answer_lines(fields: Headers, *, with_length: bool) -> bytes:
             if length_seen:
                 continue
             length_seen = True
-            value = value.partition(b",")[0].strip(b" \t")  # "5, 5" was read as 5
         lines.append(b"%b: %b\r\n" % (name, value))
     return b"".join(lines)
 

@@ -1,4 +1,4 @@
-"""Switching protocols (RFC 9110 section 7.8): which upgrades a client may ask for, and whether an upstream really agreed.
+"""Switching protocols (RFC 9110 section 7.8): what a client may ask for, and whether an upstream really agreed.
 
 Only protocols that the route names are passed on, ``websocket`` by default. Another one is taken off the request, which
 is then answered as ordinary HTTP, as servers that don't know it do. A WebSocket handshake is checked on both sides
