@@ -220,7 +220,6 @@ class Endpoint:
             meters.values[meter.cancelled] += 1
         else:
             meters.values[meter.failure] += 1
-            meters.failed(outcome.cause)
 
     def _timed(self, first_byte_us: int) -> None:
         if first_byte_us > self.time_us:

@@ -78,6 +78,7 @@ class PoolTransfer:
         "_body_ended",
         "_caller",
         "_fresh",
+        "_races",
         "_second",
         "_since_ns",
         "_total_ns",
@@ -112,6 +113,7 @@ class PoolTransfer:
         self._second: Attempt | None = None  # a hedge
         self._tried: tuple[Endpoint, ...] = _NOBODY
         self._fresh = False  # the next try takes a new connection
+        self._races = 0  # tries lost to a kept connection that was being closed: not counted against the endpoint
         self._at_hand = True  # all of the body so far can be sent again
         self._body_ended = request.complete
         self._body_bytes = 0  # of a body that comes in pieces
@@ -294,7 +296,7 @@ class PoolTransfer:
     def _try_again(self, attempt: Attempt, cause: Cause | None) -> bool:
         """Begin another try if that does no harm, and helps."""
         pool, request = self.pool, self.request
-        if self.attempts >= pool.config.retry.attempts or pool.closing:
+        if self.attempts >= pool.config.retry.attempts + self._races or pool.closing:
             return False
         if cause is not None and not is_safe(
             cause, idempotent=request.idempotent, sent=attempt.sent, at_hand=self._at_hand
@@ -311,6 +313,8 @@ class PoolTransfer:
             return False
         self._tried = tried
         self._fresh = raced
+        if raced:  # what follows may find that the endpoint is gone altogether: another one is still to be tried
+            self._races = 1
         self.try_at(endpoint)
         return True
 
