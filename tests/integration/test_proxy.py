@@ -260,6 +260,17 @@ def test_a_body_beyond_the_routes_limit_is_refused(tmp_path, origin):
         assert len(origin.seen) == 1
 
 
+@pytest.mark.pain("N05")
+def test_a_body_beyond_the_memory_budget_is_refused_and_counted_as_no_defect(tmp_path, origin):
+    with ProxyStage(tmp_path, origin, memory=100_000) as stage:
+        sock = stage.connect(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 200000\r\n\r\n")
+        sock.sendall(b"x" * 199_999)
+        answer = read_answer(sock)
+        assert (answer.status, answer.json["cause"]) == (503, "memory-budget")
+        assert stage.reports == []
+        assert origin.accepted == 0
+
+
 def test_an_answer_before_the_end_of_the_body_reaches_the_client(stage, origin):
     origin.reads_body = False
 

@@ -147,6 +147,8 @@ class BodyReceiver(Transmitter):
             if exchange.on_body is not None:  # else it was answered: the rest is discarded
                 try:
                     exchange.on_body(piece)
+                except RequestError:
+                    raise  # the rest is refused
                 except Exception:  # noqa: BLE001 - a defect in a handler must not take the gateway down
                     self._report_defect(exchange)
         if not reader.body_complete:
@@ -164,6 +166,9 @@ class BodyReceiver(Transmitter):
         if ended is not None:
             try:
                 ended()
+            except RequestError as error:
+                if exchange.state is ExchangeState.OPEN:
+                    exchange.respond_error(error)
             except Exception:  # noqa: BLE001 - as above
                 self._report_defect(exchange)
         return True

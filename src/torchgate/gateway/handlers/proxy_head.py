@@ -28,7 +28,7 @@ HOP_BY_HOP = frozenset(
         b"upgrade",
     )
 )
-"""Fields of one connection; and all that begin with ``proxy``, such as ``proxy-authorization`` and ``proxy-connection``."""
+"""Fields of one connection; and all that begin with ``proxy``, such as ``proxy-authorization``."""
 
 OURS = frozenset(
     (
