@@ -42,7 +42,16 @@ class Connection(Receiver):
         listener: Where it was accepted.
     """
 
-    __slots__ = ("_probed", "_refused", "linger_until_ns", "stuck_bytes", "stuck_ns", "switched")
+    __slots__ = (
+        "_probed",
+        "_refused",
+        "linger_until_ns",
+        "rate_bytes",
+        "rate_ns",
+        "stuck_bytes",
+        "stuck_ns",
+        "switched",
+    )
 
     def __init__(self, listener: Listener) -> None:
         super().__init__(listener)
@@ -51,6 +60,10 @@ class Connection(Receiver):
         self.linger_until_ns = 0
         self.stuck_ns = 0  # since when the client took nothing
         self.stuck_bytes = 0
+        self.rate_ns = (
+            0  # since when something has waited for the client, in windows; 0 when nothing does
+        )
+        self.rate_bytes = 0  # what it had taken then
         self.switched: SwitchedPeer | None = None  # out of HTTP: who gets what comes
 
     # --- events of the transport --------------------------------------------------------------
@@ -192,6 +205,11 @@ class Connection(Receiver):
     def reading_head(self) -> bool:
         """Whether part of a head has come, and reading goes on."""
         return bool(self._reader.buffered) and not self._read_paused
+
+    def count_taken(self) -> int:
+        """Return how many bytes the client's side has acknowledged; -1 when that can't be told."""
+        sock = self._transport.get_extra_info("socket") if self._transport is not None else None
+        return -1 if sock is None else deadlines.bytes_taken(sock)
 
     def check(self, now_ns: int) -> None:
         """See `torchgate.gateway.deadlines.check`."""

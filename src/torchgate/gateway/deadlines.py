@@ -8,6 +8,7 @@ rules: section 7 of RFC 9112's security considerations, and every slowloris sinc
 from __future__ import annotations
 
 import socket
+import sys
 from typing import TYPE_CHECKING
 
 from torchgate.clock import NS_PER_S
@@ -30,6 +31,7 @@ DRAIN_IDLE_NS = NS_PER_S // 4
 """While draining: idle for so long, a connection is closed."""
 
 _TCP_CLOSE = 7  # include/net/tcp_states.h
+_BYTES_ACKED = 120  # offset of tcpi_bytes_acked in struct tcp_info, include/uapi/linux/tcp.h
 
 
 def check(connection: Connection, now_ns: int) -> None:
@@ -60,17 +62,44 @@ def check(connection: Connection, now_ns: int) -> None:
 
 
 def _check_write(connection: Connection, now_ns: int) -> bool:
-    """A client that takes nothing of its answer for too long is cut off."""
+    """A client that takes nothing of its answer for too long, or drips of it for as long, is cut off.
+
+    What it takes is what its side has acknowledged: a change of what waits here says little, since the kernel holds
+    megabytes of its own.
+    """
     size = connection.count_unsent()
     if not size:
-        connection.stuck_bytes = 0
+        connection.stuck_ns = connection.rate_ns = 0
         return False
-    if size != connection.stuck_bytes:
-        connection.stuck_bytes = size
+    taken = connection.count_taken()
+    mark = taken if taken >= 0 else -size
+    if not connection.stuck_ns or mark != connection.stuck_bytes:
+        connection.stuck_bytes = mark
         connection.stuck_ns = now_ns
     elif now_ns - connection.stuck_ns >= _write_ns(connection):
         connection.abort()
+        return True
+    if taken >= 0:
+        _check_write_rate(connection, taken, now_ns)
     return True
+
+
+def _check_write_rate(connection: Connection, taken: int, now_ns: int) -> None:
+    """In each ``write_timeout_s`` in which something waited all the time, the client must have taken enough."""
+    first = connection.first
+    limits = connection.limits_of(first) if first is not None else connection.listener.limits
+    if not limits.write_rate_bytes_s:
+        return
+    window_ns = now_ns - connection.rate_ns
+    if connection.rate_ns:
+        if window_ns < limits.write_timeout_s * NS_PER_S:
+            return
+        rate = (taken - connection.rate_bytes) * NS_PER_S / window_ns
+        if rate < limits.write_rate_bytes_s:
+            connection.abort()
+            return
+    connection.rate_ns = now_ns
+    connection.rate_bytes = taken
 
 
 def _check_read(connection: Connection, now_ns: int) -> bool:
@@ -128,6 +157,17 @@ def _write_ns(connection: Connection) -> float:
     if first is None or first.route.limits is None:
         return connection.listener.write_ns
     return first.route.limits.write_timeout_s * NS_PER_S
+
+
+def bytes_taken(sock: socket.socket) -> int:
+    """Return how many bytes the other end has acknowledged so far; -1 when the kernel can't tell (Unix sockets)."""
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED + 8)
+    except OSError:
+        return -1
+    if len(info) < _BYTES_ACKED + 8:
+        return -1
+    return int.from_bytes(info[_BYTES_ACKED:], sys.byteorder)
 
 
 def peer_is_gone(sock: socket.socket) -> bool:

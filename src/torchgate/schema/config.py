@@ -34,7 +34,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         body_grace_s: none; time for which the rate of a body is not judged.
         idle_timeout_s: close; between the requests of a kept-alive connection.
         total_timeout_s: 408 or close; first byte of a request to the last one of its answer.
-        write_timeout_s: close; an answer of which the client takes nothing for so long.
+        write_timeout_s: reset; an answer of which the client takes nothing for so long.
+        write_rate_bytes_s: reset; least mean rate at which a client takes what waits for it, judged over each
+            ``write_timeout_s``; 0 for none.
         memory_budget_bytes: 503; request and answer bytes held by one gateway.
     """
 
@@ -52,6 +54,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     idle_timeout_s: float = 75.0
     total_timeout_s: float = 300.0
     write_timeout_s: float = 30.0
+    write_rate_bytes_s: int = 1 * KIB
     memory_budget_bytes: int = 1024 * MIB
 
 
