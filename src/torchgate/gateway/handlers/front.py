@@ -1,7 +1,7 @@
 """The user's routes of one listener: a handler for each, found by host, path and conditions.
 
-Made once from `torchgate.schema.front.FrontConfig`; what models are served now is looked up when a request asks, so a
-change there builds nothing anew.
+Made once from `torchgate.schema.front.FrontConfig`. Handlers are made at start, routes when they are first asked for,
+so that 40,000 of them cost little. What models are served now is looked up when a request asks.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from torchgate.schema.routes import (
     ProxyAction,
     RedirectAction,
     RespondAction,
+    Rewrite,
     RouteConfig,
     StaticAction,
 )
@@ -107,18 +108,23 @@ class FrontRoutes:
         self._listener = listener
         self._parts = _Parts(front, listener)
         self._same: dict[Action, Handler] = {}  # routes with equal actions share their handler
-        found = [
-            (config.match, self._found(config))
+        self._made: dict[
+            int, _Found
+        ] = {}  # id of the configuration -> the route, once it was asked for
+        configs = [
+            config
             for config in front.routes
             if not config.listeners or listener.name in config.listeners
         ]
-        self._table: Table[_Found] = Table(found)
+        self._table: Table[RouteConfig] = Table((config.match, config) for config in configs)
+        for config in configs:
+            self._prepare(config)
         inherited = front.unrouted.get(listener.name, Inherited())
         by_host = front.unrouted_by_host.get(listener.name, -1)
         self._unrouted = _Found(
             self._level(inherited), front.by_host[by_host] if by_host >= 0 else {}
         )
-        self._empty = not found and not self._unrouted.hosts
+        self._empty = not configs and not self._unrouted.hosts
         self._refusing: dict[tuple[Route, frozenset[bytes]], Route] = {}
 
     @property
@@ -134,8 +140,13 @@ class FrontRoutes:
     def find(self, head: Head) -> Route | None:
         """See `torchgate.gateway.router.Front.find`."""
         host = host_name(head.host)
-        found = self._table.find(host, head)
-        return None if found is None else self._at_host(found, host)
+        config = self._table.find(host, head)
+        if config is None:
+            return None
+        found = self._made.get(id(config))
+        if found is None:
+            found = self._made[id(config)] = self._found(config)
+        return self._at_host(found, host)
 
     def unrouted(self, head: Head | None) -> Route:
         """See `torchgate.gateway.router.Front.unrouted`."""
@@ -170,6 +181,15 @@ class FrontRoutes:
             found.by_host[name] = route
         return route
 
+    def _prepare(self, config: RouteConfig) -> None:
+        """Make what can fail now, so that it is told at start; the rest is made when it is asked for."""
+        self._parts.prepare(config)
+        made = ANY_METHOD.get(type(config.action))
+        if made is None:
+            self._made[id(config)] = self._found(config)
+        elif config.action not in self._same:
+            self._same[config.action] = made[0](self._context, self._listener, config)
+
     def _found(self, config: RouteConfig) -> _Found:
         parts = self._parts
         route = self._route(config)
@@ -180,7 +200,7 @@ class FrontRoutes:
         if config.limits:
             route.limits = parts.front.limits[config.limits]
         if config.rewrite is not None:
-            route.rewriter = Rewriter(config.rewrite)
+            route.rewriter = parts.rewriters[config.rewrite]
         parts.inherit(route, Inherited(edits=config.edits, pages=config.pages, log=config.log))
         return _Found(route, parts.front.by_host[config.by_host] if config.by_host >= 0 else {})
 
@@ -197,13 +217,9 @@ class FrontRoutes:
         make = GET_ONLY.get(type(action))
         if make is not None:
             return Route(place, {b"GET": make(self._context, self._listener, config)})
-        make_any, streams = ANY_METHOD[type(action)]
         route = Route(place, {})
-        handler = self._same.get(action)
-        if handler is None:
-            handler = self._same[action] = make_any(self._context, self._listener, config)
-        route.any = handler
-        route.streams = streams
+        route.any = self._same[action]
+        route.streams = ANY_METHOD[type(action)][1]
         return route
 
     def _model_route(self, config: RouteConfig, action: ModelAction, place: str) -> Route:
@@ -235,6 +251,14 @@ class _Parts:
         self._hsts = _hsts(listener)
         self._editors: dict[int, Editor] = {}
         self._error_pages: dict[int, ErrorPages] = {}
+        self.rewriters: dict[Rewrite, Rewriter] = {}
+
+    def prepare(self, config: RouteConfig) -> None:
+        """Make what a route shares with others."""
+        self._editor(config.edits)
+        self._pages(config.pages)
+        if config.rewrite is not None and config.rewrite not in self.rewriters:
+            self.rewriters[config.rewrite] = Rewriter(config.rewrite)
 
     def inherit(self, route: Route, inherited: Inherited) -> None:
         """Give a route what ``inherited`` names."""
