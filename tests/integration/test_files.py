@@ -1,6 +1,7 @@
 """Static files over real sockets."""
 
 import contextlib
+import gc
 import gzip
 import os
 import socket
@@ -468,6 +469,50 @@ def _slow(stage, request=b"GET /huge HTTP/1.1\r\nhost: test\r\n\r\n"):
     sock.sendall(request)
     assert sock.recv(1000).startswith(b"HTTP/1.1 20")
     return sock
+
+
+def test_no_request_leaves_a_descriptor_open(stage, root, monkeypatch):
+    """Whatever came of it, and without the help of the garbage collector."""
+    real = lookup.open_beneath
+
+    def fail_at_neighbours(root_fd, relative):
+        if relative == b"noending.br":
+            raise OSError(24, "Too many open files")
+        return real(root_fd, relative)
+
+    monkeypatch.setattr(lookup, "open_beneath", fail_at_neighbours)
+    paths = ["/a.txt", "/big.bin", "/noending", "/dir", "/dir/", "/bare/", "/fifo", "/none", "/out"]
+    lines = [(), ("range: bytes=0-0,2-2",), ("if-none-match: *",), ("accept-encoding: gzip, br",)]
+
+    def ask_all():
+        with stage.connect() as sock:
+            for path in paths:
+                for fields in lines:
+                    for method in ("GET", "HEAD"):
+                        stage.get_on(sock, path, *fields, method=method)
+
+    def open_now():
+        ours = str(root)
+        return [
+            place for fd in os.listdir("/proc/self/fd") if (place := _place(fd)).startswith(ours)
+        ]
+
+    gc.collect()
+    gc.disable()
+    try:
+        ask_all()
+        ask_all()
+        wait_for(lambda: not open_now())
+    finally:
+        gc.enable()
+    assert stage.get("/noending").json["cause"] == "disk-busy"
+
+
+def _place(fd):
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return ""
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
-"""Small files that were asked for, kept in memory: all caches of a gateway share one bound.
+"""Small files that were asked for, kept in memory: all routes of a gateway share one bound.
 
-Which file goes when there is no room: the one that came first, unless it was asked for since it was last considered.
+Which file goes when there is no room: the one that came first, of whatever route, unless it was asked for since it was
+last considered.
 """
 
 from __future__ import annotations
@@ -16,13 +17,41 @@ class CacheBudget:
 
     Args:
         limit: Most bytes.
+
+    Attributes:
+        held: Bytes kept now.
+        kept: Everything kept, in the order in which it came or was last spared, and where.
     """
 
-    __slots__ = ("held", "limit")
+    __slots__ = ("held", "kept", "limit")
 
     def __init__(self, limit: int = CACHE_BYTES) -> None:
         self.limit = limit
         self.held = 0
+        self.kept: dict[Found, tuple[dict[str, Found], str]] = {}
+
+    def make_room(self, size: int) -> bool:
+        """Let go of what was not used lately until ``size`` more fits; False, and nothing is lost, when it can't."""
+        if size > self.limit:
+            return False
+        spared = len(self.kept)
+        while self.held + size > self.limit:
+            found = next(iter(self.kept))
+            if found.used and spared:
+                spared -= 1
+                found.used = False
+                self.kept[found] = self.kept.pop(found)  # to the end
+            else:
+                paths, path = self.kept[found]
+                del paths[path]
+                self.forget(found)
+        return True
+
+    def forget(self, found: Found) -> None:
+        """Count something no longer."""
+        del self.kept[found]
+        self.held -= found.held
+        found.held = 0
 
 
 class FileCache:
@@ -35,11 +64,10 @@ class FileCache:
         found: Path -> what it leads to; only whole files in memory.
     """
 
-    __slots__ = ("_budget", "_held", "found")
+    __slots__ = ("_budget", "found")
 
     def __init__(self, budget: CacheBudget) -> None:
         self._budget = budget
-        self._held = 0
         self.found: dict[str, Found] = {}
 
     def put(self, path: str, found: Found) -> None:
@@ -51,46 +79,26 @@ class FileCache:
         if size is None:
             return
         size += 2 * len(path)
-        if self._make_room(size):
+        if self._budget.make_room(size):
             found.held = size
             self.found[path] = found
-            self._count(size)
+            self._budget.kept[found] = (self.found, path)
+            self._budget.held += size
 
     def drop(self, path: str) -> None:
         """Keep a path no longer."""
         found = self.found.pop(path, None)
         if found is not None:
-            self._count(-found.held)
-            found.held = 0
+            self._budget.forget(found)
 
     def grow(self, found: Found, size: int) -> bool:
-        """Count bytes added to something kept; False when it is not kept, or there is no room for them."""
+        """Count bytes added to something kept; False when it is not kept (any more), or there is no room for them."""
         if not found.held or self._budget.held + size > self._budget.limit:
             return False
         found.held += size
-        self._count(size)
-        return True
-
-    def _make_room(self, size: int) -> bool:
-        """Let go of what was not used lately until ``size`` more fits; False when it can't."""
-        budget, kept = self._budget, self.found
-        spared = len(kept)
-        while budget.held + size > budget.limit:
-            if not kept:
-                return False  # what the caches of other routes hold is theirs
-            path = next(iter(kept))
-            found = kept[path]
-            if found.used and spared:
-                spared -= 1
-                found.used = False
-                kept[path] = kept.pop(path)  # to the end
-            else:
-                self.drop(path)
-        return True
-
-    def _count(self, size: int) -> None:
-        self._held += size
         self._budget.held += size
+        return True
 
     def __del__(self) -> None:
-        self._budget.held -= self._held
+        for found in self.found.values():
+            self._budget.forget(found)

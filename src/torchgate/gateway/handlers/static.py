@@ -135,6 +135,8 @@ class StaticHandler:
         wish = _wish(exchange)
         coding = found.choose(wish.codings) if found.order and wish.codings else b""
         chosen = found.representations.get(coding)
+        if chosen is None and not found.held:  # it would be compressed for this one client
+            chosen = found.representations[b""]
         if chosen is None:
             self._pack(exchange, found, coding)
         elif wish.plain and chosen.body is not None:
@@ -168,6 +170,8 @@ class StaticHandler:
         waiting = found.packing.pop(coding)
         if self._cache.grow(found, made.size):
             found.representations[coding] = made
+        else:  # not tried again, since it can't be kept
+            found.order = tuple(one for one in found.order if one != coding)
         for exchange in waiting:
             if exchange.state is _OPEN:
                 self._replies.send(exchange, made, _wish(exchange))
@@ -201,9 +205,11 @@ class _Look(Job):
         except Missing:
             pass
         except RequestError as error:
-            self.refusal = error
             if error.cause is not Cause.FORBIDDEN:
                 handler._report(f"route {handler._name}: {self.path}: {error.__cause__ or error}")  # noqa: SLF001
+            # What led here would keep this frame, which keeps us, and open files in others.
+            error.__cause__ = error.__context__ = None
+            self.refusal = error.with_traceback(None)
 
     def finished(self) -> None:
         """Hand over what was found."""

@@ -35,8 +35,22 @@ def test_too_large_for_any_cache():
     cache = FileCache(budget)
     cache.put("x", found(10, in_memory=False))
     assert (cache.found, budget.held) == ({}, 0)
+    cache.put("b", found(10))
     cache.put("a", found(9000))
-    assert (cache.found, budget.held) == ({}, 0)
+    assert set(cache.found) == {"b"}
+
+
+def test_a_route_that_nobody_asks_any_more_gives_way():
+    """Whose files are kept is a matter of what is asked for, not of who came first."""
+    budget = CacheBudget(limit=20_000)
+    idle, busy = FileCache(budget), FileCache(budget)
+    for i in range(8):
+        idle.put(f"{i}", found(1000))
+    for i in range(8):
+        busy.put(f"{i}", found(1000))
+    assert len(busy.found) == 8
+    assert len(idle.found) < 3
+    assert budget.held == sum(one.held for one in budget.kept) <= budget.limit
 
 
 def test_a_cache_that_goes_gives_back_its_share():
