@@ -89,10 +89,7 @@ class Upstreams:
             )
             for config in configs
         }
-        wanted = sum(
-            config.limits.endpoint_connections * max(1, len(config.endpoints)) for config in configs
-        )
-        self.max_connections = min(most_connections, wanted)
+        self.max_connections = most_connections
 
     def start(self, pool: str, request: UpstreamRequest, caller: Caller) -> PoolTransfer:
         """See `torchgate.upstream.transfer.Forwarder.start`."""
