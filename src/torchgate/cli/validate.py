@@ -12,7 +12,9 @@ from torchgate.cli.serve import Format
 
 
 def validate(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Configuration file.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Configuration file.")
+    ] = "torchgate.toml",
     overlay: Annotated[
         list[str],
         typer.Option(

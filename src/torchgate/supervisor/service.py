@@ -138,7 +138,7 @@ class Service:
         self._notice(
             "info",
             "supervisor",
-            "SIGHUP ignored: there is no configuration to read again; "
+            "SIGHUP ignored: the configuration is read at start only; "
             "to restart, send SIGTERM and start anew",
         )
 
