@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from urllib.parse import quote
 
 import pytest
 from hypothesis import example, given, settings
@@ -14,7 +15,7 @@ from torchgate.gateway.files import beneath
 from torchgate.gateway.files.beneath import open_beneath, walk_beneath
 from torchgate.gateway.files.lookup import Missing, Tree
 from torchgate.schema.routes import StaticAction
-from torchgate.wire.target import normalise
+from torchgate.wire.target import encode, normalise
 
 SECRET = b"secret"
 SWAP = """
@@ -115,6 +116,33 @@ def test_no_target_gives_what_is_not_public(served, raw):
     except RequestError:
         return
     assert content(served, path) in (b"", b"public")
+
+
+NAME = st.text(
+    st.characters(blacklist_categories=("Cs", "Cc"), blacklist_characters="/\\\x7f"),
+    min_size=1,
+    max_size=60,
+)
+
+
+@given(NAME.filter(lambda name: not name.startswith(".") and len(name.encode()) < 250))
+@settings(max_examples=200, deadline=None)
+@example("a b%20c?d#e;f+g&h=i")
+@example("%2e%2e")
+@example("..a")
+@example("\u202e\U0001f600")
+def test_a_file_of_any_name_is_found_under_that_name(tmp_path_factory, name):
+    """What a browser makes of a name leads back to it: nothing is decoded twice, nothing forgotten."""
+    root = tmp_path_factory.getbasetemp() / "names"
+    root.mkdir(exist_ok=True)
+    (root / name).write_bytes(b"public")
+    try:
+        tree = Tree(StaticAction(root=str(root), dotfiles=True), compress=False)
+        target = b"/" + quote(name, safe="").encode()
+        assert content(tree, normalise(target)) == b"public"
+        assert encode(normalise(target)) == encode("/" + name)
+    finally:
+        (root / name).unlink()
 
 
 def test_the_corpus_reaches_files(served):
