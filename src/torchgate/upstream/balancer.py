@@ -106,7 +106,7 @@ class LeastTime(_Draw):
 class RoundRobin:
     """Each in turn, by weight: whose next turn is due first (earliest deadline first). Deterministic.
 
-    With weights 3 and 1, turns of the first are due at 1/6, 3/6, 5/6 ..., of the second at 1/2, 3/2 ...: they mix
+    With weights 3 and 1, turns of the first are due every third of the time between two turns of the second: they mix
     instead of coming in blocks.
 
     Args:
@@ -124,15 +124,15 @@ class RoundRobin:
     def rebuild(self, endpoints: list[Endpoint]) -> None:
         """See `Balancer`. Those that stay keep their turn."""
         count = len(endpoints)
-        known = self._due
-        self._due = {
-            endpoint: known.get(endpoint, self._now + 0.5 / endpoint.weight)
-            for endpoint in endpoints
-        }
-        self._turns = [
-            (self._due[endpoint], (at - self._first) % count, endpoint)
-            for at, endpoint in enumerate(endpoints)
-        ]
+        known, self._due, self._turns = self._due, {}, []
+        for number, endpoint in enumerate(endpoints):
+            at = (number - self._first) % count
+            phase = (
+                at + 0.5
+            ) / count  # so that equal ones do not come in a row between the turns of a heavy one
+            due = known.get(endpoint, self._now + phase / endpoint.weight)
+            self._due[endpoint] = due
+            self._turns.append((due, at, endpoint))
         heapq.heapify(self._turns)
 
     def choose(self, request: UpstreamRequest) -> Endpoint:
