@@ -15,6 +15,7 @@ from torchgate.link.control import LinkClosed, control_pair
 from torchgate.link.load_table import create_load_table
 from torchgate.observe.counters import CounterBlock, create_block
 from torchgate.schema.config import Limits, ListenerConfig, ModelConfig
+from torchgate.schema.front import FrontConfig
 from torchgate.schema.messages import ConfigureGateway, Drain, GatewayReady
 
 BLOCKING = """
@@ -34,7 +35,9 @@ runpy.run_module("torchgate.gateway", run_name="__main__", alter_sys=True)
 class GatewayProcess:
     """Start a gateway, wait until it accepts, and end it whatever happens."""
 
-    def __init__(self, tmp_path, *, log="off", nofile=None, blocking=False, **limits):
+    def __init__(
+        self, tmp_path, *, log="off", nofile=None, blocking=False, code="", front=None, **limits
+    ):
         self.link, theirs = control_pair()
         self.messages = []
         self._sockets = []
@@ -49,9 +52,10 @@ class GatewayProcess:
 
         prefix = ["prlimit", f"--nofile={nofile[0]}:{nofile[1]}"] if nofile else []
         stderr = self.stderr_file.open("wb")
-        code = ["-c", BLOCKING] if blocking else ["-m", "torchgate.gateway"]
+        code = BLOCKING if blocking else code
+        command = ["-c", code] if code else ["-m", "torchgate.gateway"]
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, *code, str(theirs.fileno())],
+            [*prefix, sys.executable, *command, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -66,6 +70,7 @@ class GatewayProcess:
                 models=(ModelConfig(name="m", target="m.py:m"),),
                 access_log=str(log),
                 started_unix_s=0.0,
+                front=front or FrontConfig(),
             ),
             [listening.fileno(), block_fd, table_fd],
         )

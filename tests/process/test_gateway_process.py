@@ -10,7 +10,9 @@ import pytest
 
 from tests.integration.gateway_stage import read_answer, read_to_end, wait_for
 from tests.process.gateway_driver import GatewayProcess
+from torchgate.schema.front import FrontConfig
 from torchgate.schema.messages import DrainProgress, GatewayDrained
+from torchgate.schema.routes import Match, PathMatch, RespondAction, RouteConfig
 
 HOST = b"Host: x\r\n"
 GET = b"GET /healthz HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -69,6 +71,47 @@ def test_code_that_holds_the_loop_is_named_and_counted(tmp_path):
         assert "a_call_that_blocks" in gateway.stderr
         assert gateway.metric("torchgate_loop_stalls_total") == 1
         assert gateway.metric("torchgate_loop_lag_max_seconds") > 0.3
+
+
+PLANT = """
+import runpy, sys
+sys.path.insert(0, {folder!r})
+import culprit
+from torchgate.gateway.handlers import fixed
+real = fixed.RespondHandler.__call__
+def held(self, exchange):
+    if exchange.path == "/planted":
+        culprit.hold_the_loop()
+    real(self, exchange)
+fixed.RespondHandler.__call__ = held
+runpy.run_module("torchgate.gateway", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.pain("N01")
+def test_a_stall_names_function_file_route_and_request(tmp_path):
+    (tmp_path / "culprit.py").write_text(
+        "import time\n\n\ndef hold_the_loop():\n    time.sleep(0.6)\n"
+    )
+    routes = tuple(
+        RouteConfig(
+            name=name,
+            match=Match(paths=(PathMatch(kind="exact", value=f"/{name}"),)),
+            action=RespondAction(body=name),
+        )
+        for name in ("planted", "innocent")
+    )
+    code = PLANT.format(folder=str(tmp_path))
+    with GatewayProcess(tmp_path, code=code, front=FrontConfig(routes=routes)) as gateway:
+        for name in ("innocent", "planted"):
+            line = f"GET /{name} HTTP/1.1\r\nHost: x\r\nX-Request-Id: id-{name}\r\n\r\n"
+            assert read_answer(gateway.connect(line.encode())).body == name.encode()
+        wait_for(lambda: "moves again" in gateway.stderr)
+        (report,) = [one for one in gateway.stderr.splitlines() if "has been held" in one]
+        assert f"{tmp_path}/culprit.py:5 in hold_the_loop" in report
+        assert "GET /planted, route planted, request id-planted" in report
+        assert "innocent" not in gateway.stderr
+        assert gateway.metric("torchgate_loop_stalls_total") == 1
 
 
 @pytest.mark.pain("N07", "N08")

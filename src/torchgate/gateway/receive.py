@@ -188,6 +188,8 @@ class Receiver(BodyReceiver):
         """Hand a request to its handler."""
         route = exchange.route
         handler = route.handler(exchange.method)
+        shared = self._shared
+        shared.handling = exchange  # for the stall watch, which names it
         try:
             if handler is not None:
                 handler(exchange)
@@ -200,6 +202,7 @@ class Receiver(BodyReceiver):
                 exchange.respond_error(error)
             else:
                 self._report_defect(exchange)
+        shared.handling = None
         if exchange.state is ExchangeState.OPEN:
             limits = route.limits
             total_ns = (

@@ -271,7 +271,7 @@ class Gateway:
         service = InferenceService(
             message.gateway, message.models, counters, self._clock, self._loop, self._link_broken
         )
-        watch = StallWatch(self._clock, TICK_S, meters.stalled, say)
+        watch = StallWatch(self._clock, TICK_S, meters.stalled, say, shared.describe_handling)
         plan = plan_descriptors(raise_fd_limit(), message.listeners, message.models, message.front)
         shared.spools.max_files = plan.spool
         upstreams = Upstreams(

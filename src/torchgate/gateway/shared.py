@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from torchgate.clock import Clock
 from torchgate.gateway.compress import Compressor
@@ -20,6 +21,9 @@ from torchgate.gateway.spool import MEMORY_SHARE, SpoolStore
 from torchgate.observe.logs import AccessLog
 from torchgate.observe.stall import LoopLag
 from torchgate.schema.front import SpoolConfig
+
+if TYPE_CHECKING:
+    from torchgate.gateway.exchange import Exchange
 
 _SPOOL = SpoolConfig()
 
@@ -84,8 +88,18 @@ class Shared:
             report,
         )
         self.draining = False
+        self.handling: Exchange | None = None  # the request whose handler runs right now
         self._id_prefix = secrets.token_hex(6).encode()
         self._ids = itertools.count(1)
+
+    def describe_handling(self) -> str:
+        """Return which request is being handled, for people; empty for none. May be called from another thread."""
+        exchange = self.handling
+        if exchange is None:
+            return ""
+        request = f"{exchange.method.decode('latin-1')} {exchange.path}"
+        route = f", route {exchange.route.name}" if exchange.route.name else ""
+        return f"{request}{route}, request {exchange.request_id.decode('latin-1')}"
 
     def next_request_id(self) -> bytes:
         """Return an id for a request that brought none: random per process, then a number."""

@@ -64,6 +64,7 @@ class StallWatch:
         period_s: How often `beat` is called.
         stalled: Called from the watchdog thread at each stall, to count it.
         report: Called from the watchdog thread with the text for people.
+        doing: Called from the watchdog thread: what the loop is doing, for people; empty when unknown.
     """
 
     def __init__(
@@ -72,11 +73,13 @@ class StallWatch:
         period_s: float,
         stalled: Callable[[], None],
         report: Callable[[str], None],
+        doing: Callable[[], str] = str,
     ) -> None:
         self._clock = clock
         self._limit_ns = int((period_s + STALL_S) * NS_PER_S)
         self._stalled = stalled
         self._report = report
+        self._doing = doing
         self._beat_ns = clock.now_ns()
         self._thread_id = threading.get_ident()
         self._stop = threading.Event()
@@ -124,5 +127,8 @@ class StallWatch:
                 "this process does not get the CPU, or compiled code runs"
             )
         where = f"{inner.filename}:{inner.lineno} in {inner.name}"
+        doing = self._doing()
+        if doing:
+            where += f" ({doing})"
         lines = "".join(f"\n    {f.filename}:{f.lineno} in {f.name}" for f in reversed(stack))
         return f"the event loop has been held for {late_ms} ms by {where}; innermost first:{lines}"
