@@ -52,6 +52,7 @@ class ErrorPages:
 
     Args:
         pages: What was configured; the first that fits is taken.
+        bodies: Files read already, by path; what is read here is added.
 
     Raises:
         ConfigError: A file can't be read or is too large, or a redirect leads nowhere.
@@ -59,8 +60,12 @@ class ErrorPages:
 
     __slots__ = ("_pages", "upstream")
 
-    def __init__(self, pages: Sequence[ErrorPage]) -> None:
-        self._pages = tuple(_Page(page) for page in pages)
+    def __init__(self, pages: Sequence[ErrorPage], bodies: dict[str, bytes] | None = None) -> None:
+        bodies = {} if bodies is None else bodies
+        for page in pages:
+            if page.file and page.file not in bodies:
+                bodies[page.file] = _read(page.file)
+        self._pages = tuple(_Page(page, bodies) for page in pages)
         self.upstream = any(
             page.upstream for page in pages
         )  # whether answers of servers are looked at
@@ -97,9 +102,9 @@ class _Page:
 
     __slots__ = ("_body", "_location", "_page", "_type")
 
-    def __init__(self, page: ErrorPage) -> None:
+    def __init__(self, page: ErrorPage, bodies: dict[str, bytes]) -> None:
         self._page = page
-        self._body = _read(page.file) if page.file else None
+        self._body = bodies[page.file] if page.file else None
         self._location = Location(page.redirect) if page.redirect else None
         self._type = page.content_type.partition(";")[0].strip().lower().encode("latin-1")
 

@@ -128,5 +128,9 @@ def test_files_are_read_at_start(tmp_path, page):
     large.write_bytes(b"x" * (MAX_ERROR_PAGE_BYTES + 1))
     with pytest.raises(ConfigError, match="at most"):
         ErrorPages([ErrorPage(file=str(large))])
+    bodies = {}
+    pages = [ErrorPages([ErrorPage(file=page, status=status)], bodies) for status in (404, 500)]
+    assert bodies == {page: b"<h1>sorry"}
+    assert len({id(one._pages[0]._body) for one in pages}) == 1
     with pytest.raises(ConfigError, match="redirect"):
         ErrorPages([ErrorPage(redirect="//{host}.example")])

@@ -252,11 +252,13 @@ class _Parts:
         self._editors: dict[int, Editor] = {}
         self._error_pages: dict[int, ErrorPages] = {}
         self.rewriters: dict[Rewrite, Rewriter] = {}
+        bodies: dict[str, bytes] = {}  # all pages are read now: no request waits for a disk
+        for i, pages in enumerate(front.pages):
+            self._error_pages[i] = ErrorPages(pages, bodies)
 
     def prepare(self, config: RouteConfig) -> None:
         """Make what a route shares with others."""
         self._editor(config.edits)
-        self._pages(config.pages)
         if config.rewrite is not None and config.rewrite not in self.rewriters:
             self.rewriters[config.rewrite] = Rewriter(config.rewrite)
 
@@ -280,10 +282,7 @@ class _Parts:
     def _pages(self, index: int) -> ErrorPages | None:
         if index < 0 or not self.front.pages[index]:
             return None
-        pages = self._error_pages.get(index)
-        if pages is None:
-            pages = self._error_pages[index] = ErrorPages(self.front.pages[index])
-        return pages
+        return self._error_pages[index]
 
 
 def _hsts(listener: ListenerConfig) -> tuple[HeaderEdit, ...]:
