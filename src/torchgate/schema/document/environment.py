@@ -22,9 +22,11 @@ class Filled(str):
     Attributes:
         variables: Their names.
         whole: Whether the value was one variable and nothing else, and so may be of another type than text.
+        literal: The text with the braces in what variables held doubled: those are no placeholders.
     """
 
-    __slots__ = ("variables", "whole")
+    __slots__ = ("literal", "variables", "whole")
+    literal: str
     variables: tuple[str, ...]
     whole: bool
 
@@ -55,8 +57,14 @@ class Environment:
 
     def _text(self, text: str, path: Path) -> str:
         names: list[str] = []
+        doubled: list[str] = []
 
         def replace(match: re.Match[str]) -> str:
+            found = held(match)
+            doubled.append(braced(found) if match[1] is not None else found)
+            return found
+
+        def held(match: re.Match[str]) -> str:
             name, has_default, default = match.groups()
             if name is None:
                 if match[0] == "${":
@@ -77,7 +85,14 @@ class Environment:
             return found
 
         filled = Filled(_REFERENCE.sub(replace, text))
+        parts = iter(doubled)
+        filled.literal = _REFERENCE.sub(lambda _: next(parts), text)
         filled.variables = tuple(names)
         match = _REFERENCE.fullmatch(text)
         filled.whole = match is not None and match[1] is not None
         return filled
+
+
+def braced(text: str) -> str:
+    """Return a text for a place where braces name placeholders, and these do not."""
+    return text.replace("{", "{{").replace("}", "}}")

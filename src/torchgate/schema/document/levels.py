@@ -8,12 +8,13 @@ import msgspec
 
 from torchgate.errors import ConfigError
 from torchgate.schema.document.checks import Checks
+from torchgate.schema.document.environment import Filled, braced
 from torchgate.schema.document.files import Files
 from torchgate.schema.document.inherit import NOTHING, Edit, Said
 from torchgate.schema.document.layers import Edits, Headers, Layer, Level, Policy
 from torchgate.schema.document.mistakes import Path, dotted, suggestion
 from torchgate.schema.document.reading import Reading
-from torchgate.schema.document.secrets import Secret, is_secret
+from torchgate.schema.document.secrets import Secret, SecretFile, is_secret
 from torchgate.schema.routes import ErrorPage, HeaderEdit
 
 _VERBS = ("remove", "replace", "set", "add")
@@ -103,10 +104,17 @@ class Levels:
         return HeaderEdit(
             kind="set" if verb == "replace" else verb,  # type: ignore[arg-type]
             name=name.lower(),
-            value=self._files.secret(value, where),
+            value=self._text(value, where),
             origin=origin,
             secret=is_secret(value),
         )
+
+    def _text(self, value: Secret, where: Path) -> str:
+        """Return a value in which only what stands in the configuration itself can name placeholders."""
+        if isinstance(value, Filled):
+            return value.literal
+        found = self._files.secret(value, where)
+        return braced(found) if isinstance(value, SecretFile) else found
 
     def _page(self, page: ErrorPage, path: Path) -> ErrorPage:
         if not page.file and not page.redirect and not page.status:

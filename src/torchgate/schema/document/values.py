@@ -16,7 +16,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from torchgate.errors import ConfigError
 from torchgate.schema import amounts
-from torchgate.schema.document.environment import Filled
+from torchgate.schema.document.environment import Filled, braced
 from torchgate.schema.document.mistakes import suggestion
 
 JsonSchema = dict[str, Any]
@@ -293,7 +293,7 @@ def at_least_one(parse: Callable[[Any], Any], without: str) -> Callable[[object]
 
 def _part(value: Filled, one: str) -> Filled:
     part = Filled(one.strip())
-    part.variables, part.whole = value.variables, True
+    part.variables, part.whole, part.literal = value.variables, True, braced(part)
     return part
 
 

@@ -197,6 +197,20 @@ def test_a_secret_comes_from_a_file_and_is_marked(tmp_path):
     ]
 
 
+def test_what_a_secret_or_a_variable_holds_is_no_placeholder(tmp_path):
+    (tmp_path / "token").write_text("{host}")
+    own = 'headers.request.set = { a = { file = "token" }, b = "${X} {host}" }'
+    config = read(tmp_path, route(own), environ={"X": "{path}"})
+    edits = config.front.edits[config.front.routes[0].edits].request
+
+    class Source:
+        def placeholder(self, name):
+            return f"<{name}>".encode()
+
+    fields = dict(FieldEdits(edits).apply([], Source()))
+    assert fields == {b"a": b"{host}", b"b": b"{path} <host>"}
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
