@@ -14,7 +14,7 @@ from torchgate.schema.document.checks import Checks
 from torchgate.schema.document.files import Files
 from torchgate.schema.document.inherit import NOTHING, Merger, Said
 from torchgate.schema.document.levels import Levels
-from torchgate.schema.document.mistakes import Path, suggestion
+from torchgate.schema.document.mistakes import Path
 from torchgate.schema.document.reading import Reading
 from torchgate.schema.document.routes import ACTIONS, Route, field_matches
 from torchgate.schema.routes import (
@@ -306,7 +306,7 @@ class Fronts:
             return
         plural = kind if kind.endswith("s") else f"{kind}s"
         what = f"no {kind} {'are' if plural == kind else 'is'} named {name[:60]!r}"
-        self._reading.wrong(path, what, suggestion(name, known, plural))
+        self._reading.wrong(path, what, self._reading.hint(name, known, plural))
 
     def _action(self, route: Route, path: Path) -> Action | None:
         keys = route.action()

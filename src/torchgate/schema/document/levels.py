@@ -12,7 +12,7 @@ from torchgate.schema.document.environment import Filled, braced
 from torchgate.schema.document.files import Files
 from torchgate.schema.document.inherit import NOTHING, Edit, Said
 from torchgate.schema.document.layers import Edits, Headers, Layer, Level, Policy
-from torchgate.schema.document.mistakes import Path, dotted, suggestion
+from torchgate.schema.document.mistakes import Path, dotted
 from torchgate.schema.document.reading import Reading
 from torchgate.schema.document.secrets import Secret, SecretFile, is_secret
 from torchgate.schema.routes import ErrorPage, HeaderEdit
@@ -61,7 +61,9 @@ class Levels:
             elif name not in known:
                 where = (*path, "policies", index)
                 self._reading.wrong(
-                    where, f"no policy is named {name!r}", suggestion(name, known, "policies")
+                    where,
+                    f"no policy is named {name!r}",
+                    self._reading.hint(name, known, "policies"),
                 )
 
     def _own(self, layer: Layer | Policy, path: Path) -> Said:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -19,6 +19,10 @@ from torchgate.schema.document.tables import Of, Table
 T = TypeVar("T", bound=Table)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+MAX_LOOKS = 200_000
+"""Names compared while looking for the nearest valid ones; a second or two."""
 
 
 class Reading:
@@ -41,6 +45,7 @@ class Reading:
         self.sources = Sources(files)
         self._wrong: list[tuple[Path, str, str]] = []
         self._unfilled: set[Path] = set()
+        self._looked = 0  # names that were compared for hints
         self._objects: dict[str, dict[str, Any]] = {}
         tree = self.sources.tree
         if self.sources.has_variables:
@@ -87,6 +92,14 @@ class Reading:
             except (KeyError, IndexError, TypeError):
                 return path
         return path
+
+    def hint(self, name: str, known: Collection[str], kind: str) -> str:
+        """Return a hint with the nearest of the names that would have been valid.
+
+        Looking for it takes as long as there are names: of many wrong names only the first get one.
+        """
+        self._looked += len(known)
+        return suggestion(name, known, kind) if self._looked <= MAX_LOOKS else ""
 
     def check(self) -> None:
         """End here when anything is wrong.
@@ -160,7 +173,7 @@ class Reading:
         elif error["type"] == "extra_forbidden":
             known = keys_of(kind, way[:-1])
             key = str(way[-1])
-            hint = suggestion(key, known, "keys")
+            hint = self.hint(key, known, "keys")
             if isinstance(got, dict) and not hint.startswith("did"):
                 hint = f"is it part of a name? Then write {_quoted(path, key, got)}"
             self.wrong(full, f"unknown key {key!r}", hint)

@@ -254,3 +254,12 @@ def test_paths_are_written_as_in_toml():
     assert dotted(("hosts", "a.example", "headers")) == 'hosts."a.example".headers'
     assert dotted(("pools", "p", "endpoints", 0, "x-y_z")) == "pools.p.endpoints[0].x-y_z"
     assert json.loads(dotted(('say "hi"',))) == 'say "hi"'
+
+
+def test_of_many_wrong_names_only_the_first_are_compared_with_all_valid_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr("torchgate.schema.document.reading.MAX_LOOKS", 5)
+    text = '[pools.app]\nendpoints = ["a:1"]\n' + "".join(
+        f'[routes.r{number}]\npath = "/{number}"\nproxy = "ap"\n' for number in range(8)
+    )
+    hints = [line.rpartition("| ")[2] for line in mistakes(tmp_path, text)]
+    assert hints == ["did you mean app?"] * 5 + [""] * 3
