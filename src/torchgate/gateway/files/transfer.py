@@ -17,6 +17,7 @@ import enum
 import fcntl
 import os
 import socket
+import struct
 import sys
 import termios
 from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ TURN_BYTES = 2 * 1024 * 1024
 """Most bytes that ``sendfile`` moves before another file has its turn in the thread."""
 
 _GONE = "the client has gone"
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 Piece = bytes | tuple[int, int]
 """Bytes as they are, or the first byte of the file and the one behind the last."""
@@ -336,6 +338,7 @@ class SocketTransfer(Transfer):
 
     def _give_up(self) -> None:
         """The client has gone, or took nothing for too long."""
+        self._reset()
         self._over()
         self._exchange.status = 499
         self._exchange.break_off(Cause.CLIENT_GONE)
@@ -344,7 +347,13 @@ class SocketTransfer(Transfer):
         if why == _GONE:
             self._give_up()
         else:
+            self._reset()
             super()._break_off(why)
+
+    def _reset(self) -> None:
+        """Have the connection end in a reset, and megabytes in the socket's buffer with it (socket(7))."""
+        if self._socket is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:
