@@ -6,8 +6,12 @@ and passes request bodies on as they come, haproxy logs to an inherited descript
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
+
+# Workers of a root nginx would be somebody who may not read the files of this run.
+USER = "user root;\n" if os.geteuid() == 0 else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class Seat:
 
 
 ORIGIN = """\
-daemon off; pid {folder}/origin.pid; error_log {folder}/origin-error.log; worker_processes 1;
+{user}daemon off; pid {folder}/origin.pid; error_log {folder}/origin-error.log; worker_processes 1;
 events {{ worker_connections 8192; }}
 http {{
   access_log off; sendfile on; tcp_nodelay on; keepalive_requests 1000000000; default_type text/plain;
@@ -65,11 +69,11 @@ SMALL_BODY = "x" * 200
 
 def origin(port: int, folder: Path, files: Path) -> str:
     """Return the configuration of the nginx that answers behind all proxies."""
-    return ORIGIN.format(port=port, folder=folder, files=files, body=SMALL_BODY)
+    return ORIGIN.format(user=USER, port=port, folder=folder, files=files, body=SMALL_BODY)
 
 
 NGINX = """\
-daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log; worker_processes 1;
+{user}daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log; worker_processes 1;
 worker_rlimit_nofile 50000;
 events {{ worker_connections 20000; }}
 http {{
@@ -102,6 +106,7 @@ http {{
 def nginx(seat: Seat, backend: Backend) -> str:
     """Return the configuration of nginx as a proxy."""
     return NGINX.format(
+        user=USER,
         folder=seat.folder,
         port=seat.port,
         tls_port=seat.tls_port,
@@ -188,6 +193,7 @@ frontend main
 backend small
   server one 127.0.0.1:{small}
 backend live
+  option http-no-delay
   server one 127.0.0.1:{live}
 """
 

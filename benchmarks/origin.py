@@ -13,6 +13,7 @@ import base64
 import hashlib
 import sys
 import time
+from typing import cast
 
 import httptools
 import uvloop
@@ -38,8 +39,8 @@ class Origin(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's is one in all but name.
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         """Parse; a switched connection is only held open."""

@@ -202,7 +202,9 @@ CAREFUL: dict[str, Careful] = {
         get(b"Connection: Upgrade\r\nUpgrade: h2c, websocket\r\n" + WEBSOCKET), must_arrive=False
     ),
     "upgrade-websocket-then-request": Careful(
-        get(b"Connection: Upgrade\r\nUpgrade: websocket\r\n" + WEBSOCKET) + SECOND,
+        get(b"Connection: Upgrade\r\nUpgrade: websocket\r\n" + WEBSOCKET) + get(target=b"/second"),
+        2,
+        2,
         must_arrive=False,
     ),
     "upgrade-websocket-bad-version": Careful(
@@ -210,7 +212,7 @@ CAREFUL: dict[str, Careful] = {
             b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 777\r\n"
             b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
         )
-        + SECOND,
+        + get(target=b"/second"),
         2,
         2,
         must_arrive=False,
