@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+import urllib.request
 
 import pytest
 
@@ -159,3 +160,54 @@ def test_a_file_on_its_way_when_the_service_stops(folder):
         time.sleep(0.5)
         assert read_all(sock)[0] > 255 * MIB
         assert running.wait() == 0
+
+
+STALLED = """
+import os, time
+from torchgate.gateway.files import lookup
+
+real = lookup.open_beneath
+
+def stalled(root_fd, relative):
+    while relative.startswith(b"stalled") and os.path.exists(os.environ["STALL_FLAG"]):
+        time.sleep(0.02)
+    return real(root_fd, relative)
+
+lookup.open_beneath = stalled
+"""
+TWO_ROOTS = (
+    CONFIG
+    + """
+[routes.other]
+path = "/other/*"
+static = "other"
+rewrite = { strip_prefix = "/other" }
+"""
+)
+
+
+@pytest.mark.pain("N01", "N03")
+def test_a_disk_that_hangs_holds_nothing_else(folder, tmp_path):
+    """Every thread of one root hangs in the kernel, as with a dead NFS server: other files and routes go on as before."""
+    flag = tmp_path / "stall"
+    flag.touch()
+    (tmp_path / "sitecustomize.py").write_text(STALLED)
+    (tmp_path / "torchgate.toml").write_text(TWO_ROOTS)
+    (tmp_path / "www").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "www" / "stalled.txt").write_text("late")
+    (tmp_path / "other" / "a.txt").write_text("in time")
+    env = {"PYTHONPATH": str(tmp_path), "STALL_FLAG": str(flag)}
+    with Service("--config", "torchgate.toml", cwd=tmp_path, env=env) as running:
+        waiting = [ask(running, f"/files/stalled-{i}.txt") for i in range(50)]
+        waiting.append(ask(running, "/files/stalled.txt"))
+        for _ in range(100):
+            assert read_all(ask(running, "/fixed"))[1].endswith(b"here")
+            assert read_all(ask(running, "/other/a.txt"))[1].endswith(b"in time")
+        metrics = urllib.request.urlopen(running.metrics_url, timeout=20).read().decode()
+        assert "torchgate_disk_waiting 51" in metrics
+        flag.unlink()
+        assert read_all(waiting.pop())[1].endswith(b"late")
+        for sock in waiting:
+            with sock:
+                assert sock.recv(100).startswith(b"HTTP/1.1 404")
