@@ -19,7 +19,7 @@ from __future__ import annotations
 import enum
 import socket
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from torchgate.errors import RequestError
 from torchgate.gateway.router import NO_ROUTE, Route
@@ -52,6 +52,12 @@ TRANSITIONS: dict[ExchangeState, tuple[ExchangeState, ...]] = {
     ExchangeState.ANSWERED: (),
     ExchangeState.CANCELLED: (),
 }
+
+# Enum members are looked up through the class at each use; the hot path uses these names.
+_OPEN: Final = ExchangeState.OPEN
+_STREAMING: Final = ExchangeState.STREAMING
+_ANSWERED: Final = ExchangeState.ANSWERED
+_CANCELLED: Final = ExchangeState.CANCELLED
 
 
 class Exchange:
@@ -155,7 +161,7 @@ class Exchange:
         self.compute_us = 0
         self.replica = -1
         self.on_cancel: Callable[[], None] | None = None
-        self.state = ExchangeState.OPEN
+        self.state = _OPEN
         self.status = 0
         self.cause = ""
         self.held = 0  # bytes counted in the memory budget
@@ -208,11 +214,11 @@ class Exchange:
             RuntimeError: It was answered before.
         """
         state = self.state
-        if state is not ExchangeState.OPEN:
-            if state is ExchangeState.CANCELLED:
+        if state is not _OPEN:
+            if state is _CANCELLED:
                 return
             raise RuntimeError(f"answered twice: {self.method!r} {self.target!r}")
-        self.state = ExchangeState.ANSWERED
+        self.state = _ANSWERED
         self._let_go()
         self.status = status
         self.cause = cause
@@ -259,23 +265,23 @@ class Exchange:
         Raises:
             RuntimeError: It was answered before.
         """
-        if self.state is not ExchangeState.OPEN:
-            if self.state is ExchangeState.CANCELLED:
+        if self.state is not _OPEN:
+            if self.state is _CANCELLED:
                 return
             raise RuntimeError(f"answered twice: {self.method!r} {self.target!r}")
-        self.state = ExchangeState.STREAMING
+        self.state = _STREAMING
         self.status = status
         self._sink.begin_stream(self, content_type, headers)
 
     def write(self, piece: bytes) -> None:
         """Send a piece of a streamed answer; dropped silently when the client has gone."""
-        if piece and self.state is ExchangeState.STREAMING:
+        if piece and self.state is _STREAMING:
             self._sink.stream_piece(self, piece)
 
     def finish(self) -> None:
         """End a streamed answer."""
-        if self.state is ExchangeState.STREAMING:
-            self.state = ExchangeState.ANSWERED
+        if self.state is _STREAMING:
+            self.state = _ANSWERED
             self._let_go()
             self._sink.end_stream(self)
 
@@ -296,11 +302,11 @@ class Exchange:
         Raises:
             RuntimeError: It was answered before.
         """
-        if self.state is not ExchangeState.OPEN:
-            if self.state is ExchangeState.CANCELLED:
+        if self.state is not _OPEN:
+            if self.state is _CANCELLED:
                 return
             raise RuntimeError(f"answered twice: {self.method!r} {self.target!r}")
-        self.state = ExchangeState.ANSWERED
+        self.state = _ANSWERED
         self._let_go()
         self.status = status
         self.length = len(body) if length == -2 else length
@@ -321,11 +327,11 @@ class Exchange:
         Raises:
             RuntimeError: It was answered before.
         """
-        if self.state is not ExchangeState.OPEN:
-            if self.state is ExchangeState.CANCELLED:
+        if self.state is not _OPEN:
+            if self.state is _CANCELLED:
                 return
             raise RuntimeError(f"answered twice: {self.method!r} {self.target!r}")
-        self.state = ExchangeState.STREAMING
+        self.state = _STREAMING
         self.status = status
         self.length = length
         self.total_from_ns = 0
@@ -340,9 +346,9 @@ class Exchange:
         Raises:
             RuntimeError: It was answered before.
         """
-        if self.state is not ExchangeState.OPEN:
+        if self.state is not _OPEN:
             raise RuntimeError(f"answered twice: {self.method!r} {self.target!r}")
-        self.state = ExchangeState.STREAMING
+        self.state = _STREAMING
         self.status = status
         self.length = length
         self.total_from_ns = 0
@@ -354,17 +360,17 @@ class Exchange:
 
     def take_back(self, head: bytes) -> None:
         """Have the connection write the head of a lent answer; `write` and `finish` follow."""
-        if self.state is ExchangeState.STREAMING:
+        if self.state is _STREAMING:
             self._sink.take_back(self, head)
 
     def interim(self, status: int, reason: bytes, lines: bytes) -> None:
         """Pass on an interim answer (RFC 9110 section 15.2); dropped when the client could not understand it."""
-        if self.state is ExchangeState.OPEN:
+        if self.state is _OPEN:
             self._sink.interim(self, status, reason, lines)
 
     def break_off(self, cause: str) -> None:
         """End a streamed answer that can't be completed: the connection is reset, ``cause`` is logged."""
-        if self.state is ExchangeState.STREAMING:
+        if self.state is _STREAMING:
             self._sink.break_off(self, cause)
 
     @property
@@ -402,7 +408,7 @@ class Exchange:
             peer: Who gets what comes from then on.
         """
         self.on_cancel = None
-        self.state = ExchangeState.STREAMING
+        self.state = _STREAMING
         self.status = status
         self.total_from_ns = 0
         self._sink.switch(self, reason, lines, protocol, peer)
@@ -418,9 +424,9 @@ class Exchange:
 
         Called by the connection, never by handlers.
         """
-        if self.state not in (ExchangeState.OPEN, ExchangeState.STREAMING):
+        if self.state not in (_OPEN, _STREAMING):
             return False
-        self.state = ExchangeState.CANCELLED
+        self.state = _CANCELLED
         callback = self.on_cancel
         self._let_go()
         if callback is not None:

@@ -7,7 +7,7 @@ wanted. Reading stops while too much is under way, and goes on when it has left.
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from torchgate.clock import NS_PER_S
 from torchgate.errors import Cause, ProtocolError, RequestError
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 SWALLOW_BYTES = 256 * 1024
 """A refused request whose body is at most this long is read to its end, and the connection lives on."""
 
+_OPEN: Final = ExchangeState.OPEN
+_STREAMING: Final = ExchangeState.STREAMING
 _ALLOW_ALL = b"GET, HEAD, POST, OPTIONS"
 
 
@@ -176,7 +178,7 @@ class Receiver(BodyReceiver):
             exchange.complete = False
             exchange.total_from_ns = 0  # the body has its own clock: its rate
             self._dispatch(exchange)
-            if exchange.state is not ExchangeState.OPEN:
+            if exchange.state is not _OPEN:
                 return  # answered without it
         if head.expects_continue and not self._reader.buffered:
             if self.first is exchange:
@@ -198,12 +200,12 @@ class Receiver(BodyReceiver):
             else:
                 self._answer_refusal(exchange, _not_allowed(route))
         except Exception as error:  # noqa: BLE001 - a defect in a handler must not take the gateway down
-            if isinstance(error, RequestError) and exchange.state is ExchangeState.OPEN:
+            if isinstance(error, RequestError) and exchange.state is _OPEN:
                 exchange.respond_error(error)
             else:
                 self._report_defect(exchange)
         shared.handling = None
-        if exchange.state is ExchangeState.OPEN:
+        if exchange.state is _OPEN:
             limits = route.limits
             total_ns = (
                 self._listener.total_ns
@@ -229,9 +231,9 @@ class Receiver(BodyReceiver):
         self._shared.report(
             f"request {exchange.request_id.decode()}: {traceback.format_exc().rstrip()}"
         )
-        if exchange.state is ExchangeState.OPEN:
+        if exchange.state is _OPEN:
             exchange.respond_error(RequestError(Cause.INTERNAL, "The gateway failed; see its log."))
-        elif exchange.state is ExchangeState.STREAMING:
+        elif exchange.state is _STREAMING:
             self.abort()  # the only way left to say that the answer is not whole
 
     def refuse(self, error: ProtocolError | RequestError) -> None:
@@ -260,10 +262,10 @@ class Receiver(BodyReceiver):
 
     def _refuse_rest(self, exchange: Exchange, refusal: RequestError) -> None:
         """Refuse a body whose handler has begun with it."""
-        if exchange.state is ExchangeState.OPEN:
+        if exchange.state is _OPEN:
             self.unread = True
             self.give_up(exchange, refusal)
-        elif exchange.state is ExchangeState.STREAMING:
+        elif exchange.state is _STREAMING:
             self.break_off(exchange, refusal.cause)
         self.closing = True
 

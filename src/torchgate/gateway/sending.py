@@ -14,7 +14,7 @@ import os
 import socket
 import struct
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from torchgate.errors import Cause
 from torchgate.gateway.exchange import Exchange, ExchangeState
@@ -28,8 +28,8 @@ _RESET = struct.pack(
     "ii", 1, 0
 )  # struct linger: closing sends RST, where libuv's abort alone sends FIN
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
-_STREAMING = ExchangeState.STREAMING
-_CANCELLED = ExchangeState.CANCELLED
+_STREAMING: Final = ExchangeState.STREAMING
+_CANCELLED: Final = ExchangeState.CANCELLED
 
 
 class Sender(abc.ABC):

@@ -6,6 +6,8 @@ one packet. What leaves when is decided below it: `torchgate.gateway.sending`.
 
 from __future__ import annotations
 
+from typing import Final
+
 from torchgate.errors import Cause, RequestError
 from torchgate.gateway.compress import MIN_BYTES, MIN_PREDICTION_BYTES
 from torchgate.gateway.exchange import Exchange, Headers
@@ -14,11 +16,11 @@ from torchgate.gateway.respond import LAST_CHUNK, edited_lines
 from torchgate.gateway.sending import Sender
 from torchgate.schema.problem import problem_json
 
-COPY_BYTES = 16 * 1024
+COPY_BYTES: Final = 16 * 1024
 """Bodies up to this size are copied behind their head; larger ones are written as they are."""
 
-_BODILESS = frozenset((204, 304))
-_CHUNKED = b"transfer-encoding: chunked\r\n"
+_BODILESS: Final = frozenset((204, 304))
+_CHUNKED: Final = b"transfer-encoding: chunked\r\n"
 
 
 class Transmitter(Sender):

@@ -9,6 +9,8 @@ Read next: `torchgate.gateway.handlers.proxy_head`, `torchgate.gateway.spool`, `
 
 from __future__ import annotations
 
+from typing import Final
+
 from torchgate.clock import NS_PER_S
 from torchgate.errors import Cause, RequestError
 from torchgate.gateway.exchange import Exchange, ExchangeState
@@ -37,7 +39,7 @@ uploads slowly holds no upstream connection."""
 SMALL_PIECE_BYTES = 4096
 """Smaller pieces of a body are joined while it is gathered."""
 
-_OPEN = ExchangeState.OPEN
+_OPEN: Final = ExchangeState.OPEN
 
 
 class ProxyHandler:
