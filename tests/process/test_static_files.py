@@ -188,7 +188,7 @@ rewrite = { strip_prefix = "/other" }
 
 @pytest.mark.pain("N01", "N03")
 def test_a_disk_that_hangs_holds_nothing_else(folder, tmp_path):
-    """Every thread of one root hangs in the kernel, as with a dead NFS server: other files and routes go on as before."""
+    """Every thread of one root hangs, as with a dead NFS server: other files and routes go on as before."""
     flag = tmp_path / "stall"
     flag.touch()
     (tmp_path / "sitecustomize.py").write_text(STALLED)
