@@ -14,6 +14,7 @@ from torchgate.schema.front import FrontConfig
 
 if TYPE_CHECKING:
     from torchgate.gateway.exchange import Exchange
+    from torchgate.gateway.forwarded import Forwarded
     from torchgate.gateway.scopes import HostTable
     from torchgate.gateway.tls import TlsTransport
 
@@ -54,17 +55,28 @@ class Gate:
         listener: The listener.
         hosts: The demands.
         https_port: Where plain requests are sent that should be https.
+
+    Attributes:
+        per_request: Whether what is decided for one request says nothing about the next one of its connection: a
+            trusted proxy in front carries those of many clients.
     """
 
     def __init__(self, listener: ListenerConfig, hosts: HostTable, https_port: int) -> None:
         self._hosts = hosts
-        self._tls = listener.tls is not None
+        self.per_request = bool(listener.trusted_proxies) and listener.tls is None
         redirect = HttpsRedirect(https_port)
         self._redirect = Route("*", {})
         self._redirect.any = redirect
 
-    def check(self, host: bytes, tls: TlsTransport | None) -> Route | None:
+    def check(
+        self, host: bytes, forwarded: Forwarded | None, tls: TlsTransport | None
+    ) -> Route | None:
         """Decide about requests with this ``Host`` on a connection.
+
+        Args:
+            host: Its value.
+            forwarded: What a trusted proxy said of the request.
+            tls: TLS of the connection; None for a plain one.
 
         Returns:
             None when they may pass; else the route that answers them.
@@ -78,7 +90,8 @@ class Gate:
         if tls is None:
             if demands is None:
                 return None
-            if demands.redirect_https:
+            by_https = forwarded is not None and forwarded.scheme == b"https"
+            if demands.redirect_https and not by_https:
                 return self._redirect
             if demands.client_ca:
                 raise _no_certificate(name)

@@ -108,11 +108,17 @@ class Receiver(BodyReceiver):
             exchange.model = route.model
             exchange.oip = route.oip
             exchange.params = route.params
-            if head.host != self.admitted and self._listener.gate is not None:
-                route = self._pass_gate(head) or route
         except RequestError as error:
             route, refusal = router.fallback(head), error
             exchange.oip = head.normal == "/v2" or head.normal.startswith("/v2/")
+        if head.host != self.admitted and self._listener.gate is not None:
+            try:
+                instead = self._pass_gate(exchange, head)
+            except RequestError as error:  # whatever is at its path: who may not ask is not told
+                refusal = error
+            else:
+                if instead is not None:
+                    route, refusal = instead, None
         exchange.path = head.normal
         exchange.route = route
         if not head.keep_alive or shared.draining:
@@ -125,16 +131,17 @@ class Receiver(BodyReceiver):
         elif refusal is not None or not self._take_body(exchange, head, route):
             self._begin_body(exchange, head, route, refusal)
 
-    def _pass_gate(self, head: Head) -> Route | None:
+    def _pass_gate(self, exchange: Exchange, head: Head) -> Route | None:
         """Ask the listener's gate about a host this connection was not used for just now (`torchgate.gateway.gate`)."""
         gate = self._listener.gate
         if gate is None:
             return None
         self.admitted = None
         self.identity = b""
-        instead = gate.check(head.host, self.tls)
+        instead = gate.check(head.host, exchange.forwarded, self.tls)
         if instead is None:
-            self.admitted = head.host
+            if not gate.per_request:
+                self.admitted = head.host
             self.identity = gate.identity(head.host, self.tls)
         return instead
 
