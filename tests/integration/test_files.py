@@ -667,6 +667,30 @@ def test_a_disk_that_stands_still_holds_only_its_own_files(stage, monkeypatch):
     wait_for(lambda: stage.shared.disks.waiting == 0)
 
 
+def test_many_wait_for_the_same_look(stage, monkeypatch):
+    """One look for all of them, and nobody is forgotten."""
+    go = threading.Event()
+    stage.get("/a.txt")
+    find = stage.handler._tree.find
+    looks = []
+    monkeypatch.setattr(
+        stage.handler._tree,
+        "find",
+        lambda path, known: looks.append(path) or (go.wait(20) and find(path, known)),
+    )
+    socks = [stage.connect(b"GET /big.bin HTTP/1.1\r\nhost: t\r\n\r\n" * 10) for _ in range(20)]
+    socks += [stage.connect(b"GET /no HTTP/1.1\r\nhost: t\r\n\r\n" * 20) for _ in range(20)]
+    wait_for(lambda: sum(len(one.waiting) for one in stage.handler._looks.values()) == 600)
+    go.set()
+    for sock in socks[20:]:
+        assert [read_answer(sock).status for _ in range(20)] == [404] * 20
+    for sock in socks[:20]:
+        for _ in range(10):
+            assert read_answer(sock).body == BIG
+    assert sorted(looks) == ["/big.bin", "/no"]
+    wait_for(lambda: stage.shared.disks.sending == 0)
+
+
 def test_an_error_of_the_disk(stage, monkeypatch):
     """The client gets a cause, the log the words of the system."""
 

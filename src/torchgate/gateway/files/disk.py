@@ -24,6 +24,9 @@ THREADS = 4
 MAX_WAITING = 512
 """Jobs of one root that wait or run; one more is refused (``disk-busy``)."""
 
+AT_ONCE = 64
+"""Results taken in one turn of the loop."""
+
 MAX_SENDING = 4096
 """Files on their way to clients; lowered to what the plan of descriptors allows."""
 
@@ -141,7 +144,9 @@ class Disk:
         """Give back what is done; cleared first, so that what is added meanwhile wakes the loop again."""
         self._woken = False
         done = self._done
-        while done:
+        for _ in range(AT_ONCE):
+            if not done:
+                return
             job, error = done.popleft()
             self.waiting -= 1
             if self._closed:
@@ -154,6 +159,9 @@ class Disk:
                     job.failed(error)
             except Exception as defect:  # noqa: BLE001 - one job's defect must not lose the others
                 self._report(_trace(defect))
+        if done and not self._woken:
+            self._woken = True
+            self._loop.call_soon(self._deliver)
 
 
 class Disks:

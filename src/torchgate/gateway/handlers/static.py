@@ -6,6 +6,8 @@ while it is small, and compared with the disk again when it is older than a seco
 
 from __future__ import annotations
 
+import traceback
+
 from torchgate.clock import NS_PER_S
 from torchgate.errors import Cause, RequestError
 from torchgate.gateway.exchange import Exchange, ExchangeState
@@ -26,6 +28,9 @@ FRESH_NS = NS_PER_S
 
 STALE_NS = 2 * NS_PER_S
 """Up to this age it is sent while another look is under way; a change is seen after at most this long."""
+
+AT_ONCE = 128
+"""Requests that waited for the same look and are answered in one turn of the loop."""
 
 _OPEN = ExchangeState.OPEN
 _NO_HEAD = Wish(Head(b"GET", b"/", 1, ()))
@@ -48,6 +53,7 @@ class StaticHandler:
         if not isinstance(action, StaticAction):
             raise TypeError(f"route {route.name!r} has no static action")
         shared = context.shared
+        self._loop = shared.loop
         self._now_ns = shared.now_ns
         self._heads = shared.heads
         self._report = shared.report
@@ -93,19 +99,35 @@ class StaticHandler:
     def looked(self, look: _Look) -> None:
         """Answer those who waited for a look at the disk; called on the loop."""
         del self._looks[look.path]
-        waiting = [exchange for exchange in look.waiting if exchange.state is _OPEN]
         found = look.found
         if found is None:
             self._cache.drop(look.path)
-            for exchange in waiting:
-                self._not_found(exchange, look.path, look.refusal)
+        else:
+            found.checked_ns = self._now_ns()
+            self._cache.put(look.path, found)
+            look.held = _held(found)
+        look.waiting.reverse()
+        self._answer_some(look)
+
+    def _answer_some(self, look: _Look) -> None:
+        """Answer a number of those who waited, and the others in the next turn of the loop."""
+        waiting = look.waiting
+        for _ in range(min(len(waiting), AT_ONCE)):
+            exchange = waiting.pop()
+            if exchange.state is not _OPEN:
+                continue
+            try:
+                if look.found is None:
+                    self._not_found(exchange, look.path, look.refusal)
+                else:
+                    self._answer(exchange, look.found)
+            except Exception:  # noqa: BLE001 - a defect with one request must not lose the others
+                self._report(traceback.format_exc().rstrip())
+                self.give_up([exchange])
+        if waiting:
+            self._loop.call_soon(self._answer_some, look)
             return
-        found.checked_ns = self._now_ns()
-        self._cache.put(look.path, found)
-        descriptors = _held(found)
-        for exchange in waiting:
-            self._answer(exchange, found)
-        for descriptor in descriptors:
+        for descriptor in look.held:
             descriptor.release(self._disk)
 
     def _not_found(self, exchange: Exchange, path: str, refusal: RequestError | None) -> None:
@@ -187,7 +209,7 @@ class StaticHandler:
 class _Look(Job):
     """Finds out what a path leads to."""
 
-    __slots__ = ("_handler", "_known", "found", "path", "refusal", "waiting")
+    __slots__ = ("_handler", "_known", "found", "held", "path", "refusal", "waiting")
 
     def __init__(self, handler: StaticHandler, path: str, known: Found | None) -> None:
         self._handler = handler
@@ -196,6 +218,7 @@ class _Look(Job):
         self.found: Found | None = None
         self.refusal: RequestError | None = None
         self.waiting: list[Exchange] = []
+        self.held: list[Descriptor] = []  # open until all are answered
 
     def run(self) -> None:
         """Look; in a disk thread."""
