@@ -146,6 +146,16 @@ class Cluster:
         self._refresh()
         return list(known.values())
 
+    def _new(self, member: Member) -> Endpoint:
+        return Endpoint(
+            member,
+            self.config.limits,
+            self._table,
+            self._judge,
+            self._meters,
+            reports=bool(self.config.load_header),
+        )
+
     def tick(self, now_ns: int) -> None:
         """Do what is due: ejections that end, slow start, windows. Called about every 50 ms."""
         self._now_ns = now_ns

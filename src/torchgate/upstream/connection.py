@@ -169,10 +169,18 @@ class UpstreamConnection:
         if self._transport is not None:
             self._transport.abort()
 
+    def drop(self) -> None:
+        """It was given up while it was being opened: the loop closes it, and need not say so."""
+        self.abort()
+        self._transport = None
+
     # --- events of the transport --------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.BaseProtocol.connection_made`."""
+        if self.state is _CLOSED:
+            cast("asyncio.Transport", transport).abort()
+            return
         # uvloop's transports are no subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
 

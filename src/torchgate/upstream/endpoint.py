@@ -31,6 +31,7 @@ class Endpoint:
         table: Where gateways tell each other what they have under way; None when there is nobody to tell.
         judge: Told of failures; None judges nothing.
         meters: Where tries are counted; None counts nothing.
+        reports: Whether endpoints of this pool report their load.
 
     Attributes:
         member: The member, replaced when its health, weight or ejection changes.
@@ -99,6 +100,8 @@ class Endpoint:
         table: LoadTable | None = None,
         judge: Judge | None = None,
         meters: PoolMeters | None = None,
+        *,
+        reports: bool = False,
     ) -> None:
         self.member = member
         self.label, self.authority = _names(member)
@@ -130,7 +133,9 @@ class Endpoint:
         self._meter: EndpointMeter | None = None
         self._shared = table is not None and table.gateways > 1
         self._column = table.outstanding if table is not None else memoryview(b"")
-        self._loads: memoryview[float] = table.loads if table is not None else _NO_LOADS
+        self._loads: memoryview[float] = _NO_LOADS
+        if table is not None and reports:
+            self._loads = table.loads
         self._first = member.slot * MAX_GATEWAYS
         self._last = self._first + (table.gateways if table is not None else 0)
         self._cell = table.cell(member.slot) if table is not None else 0

@@ -64,7 +64,7 @@ async def _open(pool: Pool, attempt: Attempt, connection: UpstreamConnection) ->
             ssl_handshake_timeout=ssl_s,
         )
     except BaseException:
-        connection.abort()
+        connection.drop()
         sock.close()
         raise
 
