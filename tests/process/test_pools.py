@@ -9,6 +9,7 @@ import time
 import pytest
 import requests
 
+from tests.integration.name_server import SRV, A, NameServer
 from tests.process.balance_stage import Origins, load
 from tests.service import Service
 
@@ -168,3 +169,32 @@ def test_a_pool_whose_addresses_are_refused_says_so(serve):
         assert answer.status_code == 502
         assert answer.json()["cause"] == "upstream-forbidden"
         assert "metadata" in answer.json()["detail"]
+
+
+@pytest.mark.pain("N35")
+def test_a_redeploy_behind_a_name_is_followed_without_an_error(serve):
+    """The name moves to another server before the old one ends: no request fails."""
+    with NameServer() as dns, Origins(2) as origins:
+        dns.records["one.test", A] = ["127.0.0.1"]
+        dns.records["_http._tcp.app.test", SRV] = [f"1 1 {origins.ports[0]} one.test."]
+        text = config([], top=f'dns = ["{dns.address}"]')
+        text = text.replace("endpoints = []", 'endpoints = [{ srv = "_http._tcp.app.test" }]')
+        with serve(text) as service:
+            assert asyncio.run(load(service.url, 50, 4)) == {200: 50}
+            dns.records["_http._tcp.app.test", SRV] = [f"1 1 {origins.ports[1]} one.test."]
+            until(lambda: requests.get(service.url, timeout=20).text == "1")
+            origins.kill(0)
+            assert asyncio.run(load(service.url, 50, 4)) == {200: 50}
+
+
+def test_a_silent_name_server_holds_up_neither_start_nor_end(serve):
+    with NameServer() as dns:
+        dns.silent = True
+        text = config([], top=f'dns = ["{dns.address}"]')
+        text = text.replace("endpoints = []", 'endpoints = ["app.test:80"]')
+        with serve(text) as service:
+            answer = requests.get(service.url, timeout=20)
+            assert answer.status_code == 502
+            assert answer.json()["cause"] == "upstream-dns"
+            assert "app.test" in answer.json()["detail"]
+            assert service.stop(timeout_s=10) == 0

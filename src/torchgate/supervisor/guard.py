@@ -40,6 +40,15 @@ REFUSED: tuple[tuple[Network, str], ...] = tuple(
 )
 """Networks refused unless allowed, most specific first, and what to call their addresses."""
 
+_RANGES: dict[int, tuple[tuple[int, int, str], ...]] = {
+    version: tuple(
+        (int(network.network_address), int(network.broadcast_address), what)
+        for network, what in REFUSED
+        if network.version == version
+    )
+    for version in (4, 6)
+}
+
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 
@@ -71,12 +80,13 @@ class Guard:
         """
         if address.startswith("unix:"):
             return ""
-        forms = _forms(ipaddress.ip_address(address))
-        if any(form in network for network in self._allow for form in forms):
+        forms = _forms(_parsed(address))
+        if self._allow and any(form in network for network in self._allow for form in forms):
             return ""
         for form in forms:
-            for network, what in REFUSED:
-                if form in network:
+            number = int(form)
+            for first, last, what in _RANGES[form.version]:
+                if first <= number <= last:
                     return what
             if self._is_own(form, port):
                 return "our own listener for operators"
@@ -110,6 +120,13 @@ def has_route(address: str) -> bool:
         probe.connect((address, 9))
         return True
     return False
+
+
+def _parsed(address: str) -> Address:
+    """Return the address; of thousands, most are IPv4, and this is the fast way for those."""
+    with contextlib.suppress(OSError):
+        return ipaddress.IPv4Address(socket.inet_pton(socket.AF_INET, address))
+    return ipaddress.ip_address(address)
 
 
 def _forms(address: Address) -> tuple[Address, ...]:

@@ -147,6 +147,7 @@ class Membership:
         self.wake: Callable[[float], None] = _nobody
         self._secret = secrets.token_bytes(32)
         self._waking = False
+        self._waited = False
         self._news: list[events.Event] = []
         self._by_slot: dict[int, tuple[Pool, WatchedMember]] = {}
         self.fresh: list[WatchedMember] = []  # to be checked; taken by whoever checks
@@ -159,8 +160,12 @@ class Membership:
 
     @property
     def settled(self) -> bool:
-        """Whether every name was asked for once, with whatever result."""
-        return all(name.settled for _pool, name in self.names())
+        """Whether every name was asked for once, with whatever result, or it took too long to wait for."""
+        return self._waited or all(name.settled for _pool, name in self.names())
+
+    def waited(self) -> None:
+        """Names that were not answered yet are no reason to wait any longer."""
+        self._waited = True
 
     def names(self) -> Iterator[tuple[Pool, Name]]:
         """Every name that is looked up, with its pool."""

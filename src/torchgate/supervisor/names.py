@@ -8,8 +8,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import random
+import socket
 
 import msgspec
 
@@ -80,6 +82,9 @@ def literal(host: str, port: int) -> Found | None:
     """Return what needs no lookup: an IP address or a Unix socket; None for names."""
     if host.startswith("unix:"):
         return Found(address=host, port=0, name="localhost")
+    with contextlib.suppress(OSError):
+        socket.inet_pton(socket.AF_INET, host)
+        return Found(address=host, port=port, name=host)
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -23,6 +23,7 @@ CHECKS_PER_S = 500
 MAX_CHECKS = 256  # at a time
 MAX_LOOKUPS = 64  # at a time
 SKEW_S = 10.0
+SETTLE_S = 10.0  # the service is ready after so long at most, even if names were not asked for yet
 
 
 class PoolLoop:
@@ -79,6 +80,7 @@ class PoolLoop:
                     group.create_task(self._keep(pool, name))
                 group.create_task(self._check_all(group))
                 group.create_task(self._measure())
+                group.create_task(self._give_up())
         finally:
             if self._flush_timer is not None:
                 self._flush_timer.cancel()
@@ -108,6 +110,7 @@ class PoolLoop:
     def _settle(self) -> None:
         if not self._is_settled and self._membership.settled:
             self._is_settled = True
+            self._membership.flush()  # gateways know before anybody is told that all is ready
             self._on_settled()
 
     # --- checks -----------------------------------------------------------------------------------
@@ -165,6 +168,11 @@ class PoolLoop:
         wait_s = (when_ns - self._clock.now_ns()) / NS_PER_S
         if wait_s > 0:
             await asyncio.sleep(wait_s)
+
+    async def _give_up(self) -> None:
+        await asyncio.sleep(SETTLE_S)
+        self._membership.waited()
+        self._settle()
 
     # --- skew -------------------------------------------------------------------------------------
 

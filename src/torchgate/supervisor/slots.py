@@ -30,13 +30,12 @@ class Slots:
         rested = self._free and now_ns - self._free[0][1] >= REST_S * NS_PER_S
         if self._free and (rested or self._used == self._limit):
             slot = self._free.popleft()[0]
-        elif self._used < self._limit:
-            slot = self._used
-            self._used += 1
-        else:
+            self._table.zero_row(slot)
+            return slot
+        if self._used == self._limit:
             return -1
-        self._table.zero_row(slot)
-        return slot
+        self._used += 1  # never used: it is zero still
+        return self._used - 1
 
     def give_back(self, slot: int, now_ns: int) -> None:
         """The endpoint has left its pool."""

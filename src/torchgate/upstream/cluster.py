@@ -134,9 +134,7 @@ class Cluster:
         for member in message.members:
             endpoint = known.pop(_key(member), None)
             if endpoint is None:
-                endpoint = Endpoint(
-                    member, self.config.limits, self._table, self._judge, self._meters
-                )
+                endpoint = self._new(member)
             else:
                 endpoint.follow(member)
             endpoints.append(endpoint)

@@ -40,6 +40,7 @@ class PoolStage:
             name="p",
             endpoints=(EndpointConfig(address="x:1"),),
             balance=balance,
+            load_header="x-load",
             outlier=OutlierConfig(**(outlier or {})),
             limits=PoolLimits(**(limits or {})),
         )
