@@ -36,6 +36,9 @@ GATHERED_BYTES = 256 * 1024
 """A request's body up to this size is read whole before a pool is asked: it can be sent again, and a client that
 uploads slowly holds no upstream connection."""
 
+KEPT_CLIENTS = 256
+"""Clients for which the lines that tell upstreams about them are kept."""
+
 SMALL_PIECE_BYTES = 4096
 """Smaller pieces of a body are joined while it is gathered."""
 
@@ -66,6 +69,7 @@ class ProxyHandler:
         self.upstreams = context.upstreams
         self.spools = context.shared.spools
         self.now_ns = context.shared.now_ns
+        self._forwarded: dict[tuple[tuple[bytes, ...], bytes, bytes, bytes], bytes] = {}
         self.port = b"%d" % listener.port if listener.port else b""
         self.secure = listener.tls is not None
         self.sticky_cookie = b"" if pool is None else pool.sticky_cookie.encode("ascii")
@@ -106,7 +110,13 @@ class ProxyHandler:
             scheme = said.scheme or scheme
             host, hops = said.host or _client_host(exchange.head), said.hops
             port = said.port or (self.port if not said.scheme else b"")
-        lines = forwarded_lines(hops, scheme, host, port)
+        key = (hops, scheme, host, port)
+        lines = self._forwarded.get(key, b"")
+        if not lines:
+            lines = forwarded_lines(hops, scheme, host, port)
+            if len(self._forwarded) >= KEPT_CLIENTS:
+                self._forwarded.clear()
+            self._forwarded[key] = lines
         if reading.drops:
             kept = [
                 one for one in lines.split(b"\r\n") if one.partition(b":")[0] not in reading.drops

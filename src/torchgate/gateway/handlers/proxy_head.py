@@ -7,6 +7,8 @@ alone is worked out once (`Reading`) and kept on it, since clients repeat their 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torchgate.errors import Cause, RequestError
 from torchgate.gateway.exchange import Exchange, Headers
 from torchgate.gateway.handlers.proxy_upgrade import wanted_protocol
@@ -108,25 +110,26 @@ def read_head(exchange: Exchange, head: Head, action: ProxyAction, sticky_cookie
     route = exchange.route
     reading = Reading(route)
     edits = route.editor.request if route.editor is not None else None
-    drops = edits.drops if edits is not None else frozenset()
-    reading.drops = drops & OURS
-    reading.protocol, reading.key = wanted_protocol(head, action.upgrades)
     reading.idempotent = action.idempotent or head.method in _IDEMPOTENT
     if action.host == "client":
         reading.host = head.host
     elif action.host != "endpoint":
         reading.host = action.host.encode("ascii")
-    lines = [b"%b %b HTTP/1.1\r\n" % (head.method, _target(exchange, head))]
-    for name, value in end_to_end(head.fields, _NOT_AS_SENT):
-        if name in drops or name.startswith(b"x-client-cert-") or (b"_" in name and _is_ours(name)):
-            continue
-        counted = name == b"max-forwards" and head.method in _HOPS_COUNTED
-        lines.append(b"%b: %b\r\n" % (name, _one_hop_less(value) if counted else value))
+    parts = [head.method, b" ", _target(exchange, head), b" HTTP/1.1\r\n"]
+    fields: Headers = head.fields
+    if edits is not None and edits.drops:
+        reading.drops = edits.drops & OURS
+        fields = [field for field in fields if field[0] not in edits.drops]
+    if head.method in _HOPS_COUNTED:
+        fields = [(n, _one_hop_less(v) if n == b"max-forwards" else v) for n, v in fields]
+    _collect(parts, fields, _PASSED_ON, _may_pass)
     if head.content_length >= 0:
-        lines.append(b"content-length: %d\r\n" % head.content_length)
-    if reading.protocol:
-        lines.append(b"connection: upgrade\r\nupgrade: %b\r\n" % reading.protocol)
-    reading.lines = b"".join(lines)
+        parts.append(b"content-length: %d\r\n" % head.content_length)
+    if b"upgrade" in _tokens_of(head.fields):
+        reading.protocol, reading.key = wanted_protocol(head, action.upgrades)
+        if reading.protocol:
+            parts.append(b"connection: upgrade\r\nupgrade: %b\r\n" % reading.protocol)
+    reading.lines = b"".join(parts)
     if edits is not None:
         if edits.of_head:
             reading.tail = edits.lines(Placeholders(exchange))
@@ -142,25 +145,6 @@ def read_head(exchange: Exchange, head: Head, action: ProxyAction, sticky_cookie
     return reading
 
 
-def end_to_end(fields: Headers, without: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
-    """Return the fields that are for the other end: not those in ``without``, nor those that Connection names."""
-    named: set[bytes] | None = None
-    for name, value in fields:
-        if name == b"connection":
-            named = named if named is not None else set()
-            named.update([option.strip(b" \t").lower() for option in value.split(b",")])
-    if named is None:
-        return [f for f in fields if f[0] not in without and not f[0].startswith(b"proxy")]
-    return [
-        f
-        for f in fields
-        if f[0] not in without and f[0] not in named and not f[0].startswith(b"proxy")
-    ]
-
-
-_ANSWER_DROPS = (HOP_BY_HOP - {b"te"}) | {b"x-request-id"}
-
-
 def answer_lines(fields: Headers, *, with_length: bool) -> bytes:
     """Return an answer's fields for the client, in order, each with its CRLF.
 
@@ -168,15 +152,60 @@ def answer_lines(fields: Headers, *, with_length: bool) -> bytes:
         fields: As the upstream sent them.
         with_length: Whether ``content-length`` stays (RFC 9110 section 8.6: never with 1xx and 204).
     """
-    lines: list[bytes] = []
-    length_seen = not with_length
-    for name, value in end_to_end(fields, _ANSWER_DROPS):
-        if name == b"content-length":
-            if length_seen:
-                continue
-            length_seen = True
-        lines.append(b"%b: %b\r\n" % (name, value))
-    return b"".join(lines)
+    if not with_length:
+        fields = [field for field in fields if field[0] != b"content-length"]
+    parts: list[bytes] = []
+    _collect(parts, fields, _PASSED_BACK, _may_pass_back)
+    return b"".join(parts)
+
+
+_PASSED_ON: dict[bytes, bool] = {}
+_PASSED_BACK: dict[bytes, bool] = {}
+_KEPT_NAMES = 1024  # of each of these
+_USUAL_OPTIONS = frozenset((b"close", b"keep-alive", b"upgrade"))
+_ANSWER_DROPS = (HOP_BY_HOP - {b"te"}) | {b"x-request-id"}
+
+
+def _collect(
+    parts: list[bytes], fields: Headers, known: dict[bytes, bool], judge: Callable[[bytes], bool]
+) -> None:
+    """Append the lines of fields that are for the other end; ``known`` is what ``judge`` said of names before."""
+    named = _tokens_of(fields)
+    for name, value in fields:
+        passes = known.get(name)
+        if passes is None:
+            passes = judge(name)
+            if len(known) < _KEPT_NAMES:
+                known[name] = passes
+        if passes and name not in named:
+            parts += (name, b": ", value, b"\r\n")
+
+
+def _tokens_of(fields: Headers) -> frozenset[bytes]:
+    """Return what Connection names (RFC 9110 section 7.6.1), in lower case."""
+    found: frozenset[bytes] = frozenset()
+    for name, value in fields:
+        if name == b"connection":
+            lower = value.lower()
+            if lower in _USUAL_OPTIONS:
+                found |= {lower}
+            else:
+                found |= {option.strip(b" \t") for option in lower.split(b",")}
+    return found
+
+
+def _may_pass(name: bytes) -> bool:
+    """Whether a client's field of this name goes to upstreams, as far as the name tells.
+
+    Servers that take ``_`` for ``-`` (CGI, WSGI) would read some names as ones that must not pass: these don't either.
+    """
+    plain = name.replace(b"_", b"-")
+    return plain not in _NOT_AS_SENT and not plain.startswith((b"proxy", b"x-client-cert-"))
+
+
+def _may_pass_back(name: bytes) -> bool:
+    """Whether an upstream's field of this name goes to clients, as far as the name tells."""
+    return name not in _ANSWER_DROPS and not name.startswith(b"proxy")
 
 
 def cookie(fields: Headers, wanted: bytes) -> bytes:
@@ -195,12 +224,6 @@ def _target(exchange: Exchange, head: Head) -> bytes:
     if head.normal == "*":
         return b"*"
     return forwarded_target(head, exchange.route.rewriter)
-
-
-def _is_ours(name: bytes) -> bool:
-    """Whether a server that takes ``_`` for ``-`` (CGI, WSGI) would read a field as one of ours."""
-    plain = name.replace(b"_", b"-")
-    return plain in _NOT_AS_SENT or plain.startswith((b"x-client-cert-", b"proxy"))
 
 
 def _one_hop_less(value: bytes) -> bytes:
