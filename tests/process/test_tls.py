@@ -17,7 +17,7 @@ key = "site.key"
 
 [listeners.main]
 address = "127.0.0.1:0"
-tls = "site"
+tls = {{ certificates = ["site"], hsts = true }}
 
 [listeners.plain]
 address = "127.0.0.1:0"
@@ -90,6 +90,10 @@ def test_a_file_with_certificates_is_served_by_name_over_every_kind_of_listener(
         port = https.rpartition(":")[2]
         resolve = ("--resolve", f"site.test:{port}:127.0.0.1", "--cacert", tmp_path / "ca.pem")
         assert curl(*resolve, f"https://site.test:{port}/hello") == "hello"
+        for path in ("/hello", "/healthz", "/nothing-here"):
+            fields = curl("-i", *resolve, f"https://site.test:{port}{path}").lower()
+            assert fields.count("strict-transport-security: max-age=63072000;") == 1, path
+        assert "strict-transport" not in curl("-i", f"{plain}/healthz").lower()
         answer = curl("-i", "-H", "Host: site.test", f"{plain}/hello?x=1")
         assert answer.startswith("HTTP/1.1 308 ")
         assert f"location: https://site.test:{port}/hello?x=1\n" in answer.replace("\r", "")
