@@ -548,20 +548,35 @@ def test_slow_clients_hold_no_thread(stage, huge):
 def test_a_client_that_takes_nothing_is_cut_off(tmp_path, root, huge):
     """After the write timeout, since its buffers are full and stay so."""
     with FileStage(tmp_path, root, limits={"write_timeout_s": 0.3}) as stage:
-        _slow(stage)
-        wait_for(lambda: stage.shared.disks.sending == 0)
+        sock = _slow(stage)
+        wait_for(lambda: stage.shared.disks.sending == 0, 20)
+        with pytest.raises(ConnectionResetError):
+            read_to_end(sock)
         assert stage.log_lines(1)[0]["cause"] == "client-gone"
 
 
 def test_a_client_that_takes_little_is_not_cut_off(tmp_path, root, huge):
     """It never empties the buffers by as much as the system calls writable, and is taking its file all the same."""
-    with FileStage(tmp_path, root, limits={"write_timeout_s": 0.5}) as stage:
+    with FileStage(tmp_path, root, limits={"write_timeout_s": 1.0}) as stage:
         sock = _slow(stage)
-        end = time.monotonic() + 3
+        end = time.monotonic() + 5
         while time.monotonic() < end:
             assert sock.recv(4096)
             time.sleep(0.02)
         assert stage.shared.disks.sending == 1
+
+
+def test_a_client_that_drips_is_cut_off(tmp_path, root, huge):
+    """Below the least rate for the whole of the write timeout: it would hold its descriptors for days."""
+    limits = {"write_timeout_s": 1.0, "write_rate_bytes_s": 100_000_000}
+    with FileStage(tmp_path, root, limits=limits) as stage:
+        sock = _slow(stage)
+        end = time.monotonic() + 20
+        with pytest.raises(ConnectionResetError):
+            while time.monotonic() < end:
+                sock.recv(4096)
+                time.sleep(0.02)
+        assert stage.log_lines(1)[0]["cause"] == "client-gone"
 
 
 def test_a_slow_client_gets_all_of_it(stage, root):

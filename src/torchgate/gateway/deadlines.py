@@ -68,7 +68,8 @@ def _check_write(connection: Connection, now_ns: int) -> bool:
     megabytes of its own.
     """
     size = connection.count_unsent()
-    if not size:
+    first = connection.first
+    if not size and (first is None or not first.awaits_client):
         connection.stuck_ns = connection.rate_ns = 0
         return False
     taken = connection.count_taken()

@@ -82,7 +82,8 @@ class Exchange:
             answered; 0 and empty until then. route: What was found for it (`torchgate.gateway.router.Route`).
             complete: Whether the whole body is here. on_body, on_body_end: Set by a handler that takes
             the body as it comes. on_drained: Set by the handler; called when the answer's turn has come, or the
-            client takes more of it. chunked, length: How the answer's end is shown; -1 is an unknown length.
+            client takes more of it. awaits_client: Set by a handler that was lent the socket while the client takes no
+            more: limits of slow clients apply. chunked, length: How the answer's end is shown; -1 is an unknown length.
             total_from_ns: What the total timeout counts from; 0 while it is not counted. upgrading: It may leave
             HTTP, so nothing behind it is read. forwarded: What trusted proxies said; None for nothing. pool,
             endpoint, attempts, first_byte_us: For the access log, when a pool was asked.
@@ -92,6 +93,7 @@ class Exchange:
         "_sink",
         "accepted_ns",
         "attempts",
+        "awaits_client",
         "cause",
         "chunked",
         "chunks",
@@ -179,6 +181,7 @@ class Exchange:
         self.pool = ""
         self.endpoint = ""
         self.attempts = 0
+        self.awaits_client = False
         self.first_byte_us = 0
 
     def header(self, name: bytes) -> bytes | None:

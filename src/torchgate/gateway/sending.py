@@ -109,6 +109,7 @@ class Sender(abc.ABC):
         if self.corked or transport.get_write_buffer_size():
             return None
         sock = transport.get_extra_info("socket")
+        self._due(self._shared.now_ns())
         return None if sock is None else socket.socket(fileno=os.dup(sock.fileno()))
 
     # --- sending ------------------------------------------------------------------------------

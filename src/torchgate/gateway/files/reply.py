@@ -15,7 +15,6 @@ from torchgate.gateway.files.ranges import Multipart, Span, content_range, read_
 from torchgate.gateway.files.representation import Representation
 from torchgate.gateway.files.transfer import FileSource, Piece, PieceTransfer, SocketTransfer
 from torchgate.gateway.files.wish import Wish
-from torchgate.schema.config import Limits
 
 if TYPE_CHECKING:
     from torchgate.gateway.shared import Shared
@@ -30,13 +29,11 @@ class Replies:
     Args:
         shared: What all connections share.
         disk: Where the route's threads are.
-        limits: Bounds of the listener.
     """
 
-    def __init__(self, shared: Shared, disk: Disk, limits: Limits) -> None:
+    def __init__(self, shared: Shared, disk: Disk) -> None:
         self._shared = shared
         self._disk = disk
-        self._limits = limits
 
     def send(self, exchange: Exchange, chosen: Representation, wish: Wish) -> None:
         """Answer with a representation as the request's conditions and ranges ask."""
@@ -118,11 +115,9 @@ class Replies:
         elif exchange.method == b"HEAD":
             exchange.relay_whole(status, reason, lines, b"")
         elif self._has_room(exchange):
-            limits = exchange.route.limits or self._limits
             source = self._source(chosen)
             head = exchange.lend(status, reason, lines, end - begin)
-            loop = self._shared.loop
-            SocketTransfer(exchange, source, head, span, loop, limits.write_timeout_s).start()
+            SocketTransfer(exchange, source, head, span, self._shared.loop).start()
 
     def _send_pieces(
         self,

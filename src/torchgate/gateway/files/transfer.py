@@ -14,12 +14,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
-import fcntl
 import os
 import socket
 import struct
-import sys
-import termios
 from collections.abc import Callable, Sequence
 
 from torchgate.errors import Cause
@@ -227,7 +224,6 @@ class SocketTransfer(Transfer):
         head: The answer's head, which goes out with the first bytes of the file.
         begin, end: First byte of the file, and the one behind the last.
         loop: The gateway's loop.
-        patience_s: A client that takes nothing for so long is cut off.
     """
 
     __slots__ = (
@@ -237,10 +233,7 @@ class SocketTransfer(Transfer):
         "_head",
         "_length",
         "_loop",
-        "_patience_s",
-        "_queued",
         "_socket",
-        "_timer",
     )
 
     def __init__(
@@ -250,20 +243,14 @@ class SocketTransfer(Transfer):
         head: bytes,
         span: tuple[int, int],
         loop: asyncio.AbstractEventLoop,
-        patience_s: float,
     ) -> None:
         super().__init__(exchange, source)
         self._head = head
         self._at, self._end = span
         self._length = self._end - self._at
         self._loop = loop
-        self._patience_s = patience_s
         self._socket: socket.socket | None = None
         self._blocked = False
-        self._queued = (
-            0  # bytes in the socket that the client had not taken when it was last asked about
-        )
-        self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Begin in the next turn of the loop: what earlier answers left to write in this one is out by then."""
@@ -317,8 +304,7 @@ class SocketTransfer(Transfer):
             exchange.finish()
         elif self._blocked and self._socket is not None:
             self._advance(TransferState.WAITING)
-            self._queued = _queued(self._socket)
-            self._timer = self._loop.call_later(self._patience_s, self._be_impatient)
+            exchange.awaits_client = True  # so the sweep looks whether it takes anything
             self._loop.add_writer(self._socket.fileno(), self._writable)
         else:
             self._move()
@@ -327,27 +313,18 @@ class SocketTransfer(Transfer):
         self._stop_waiting()
         self._move()
 
-    def _be_impatient(self) -> None:
-        """Cut the client off if it took nothing; one that takes little leaves the socket full for a long time."""
-        queued = 0 if self._socket is None else _queued(self._socket)
-        if 0 < queued < self._queued:
-            self._queued = queued
-            self._timer = self._loop.call_later(self._patience_s, self._be_impatient)
-        else:
-            self._give_up()
-
-    def _give_up(self) -> None:
-        """The client has gone, or took nothing for too long."""
+    def cancel(self) -> None:
+        """See `Transfer.cancel`; what is in the socket's buffer goes too."""
         self._reset()
-        self._over()
-        self._exchange.status = 499
-        self._exchange.break_off(Cause.CLIENT_GONE)
+        super().cancel()
 
     def _break_off(self, why: str) -> None:
+        self._reset()
         if why == _GONE:
-            self._give_up()
+            self._over()
+            self._exchange.status = 499
+            self._exchange.break_off(Cause.CLIENT_GONE)
         else:
-            self._reset()
             super()._break_off(why)
 
     def _reset(self) -> None:
@@ -356,9 +333,8 @@ class SocketTransfer(Transfer):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
 
     def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._exchange.awaits_client:
+            self._exchange.awaits_client = False
             if self._socket is not None:
                 self._loop.remove_writer(self._socket.fileno())
 
@@ -368,8 +344,3 @@ class SocketTransfer(Transfer):
             self._socket.close()
             self._socket = None
         super()._release()
-
-
-def _queued(sock: socket.socket) -> int:
-    """Return how many bytes in a socket's buffer its other end has not taken (``SIOCOUTQ``, tcp(7))."""
-    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)

@@ -61,7 +61,7 @@ class StaticHandler:
         self._tree = Tree(action, compress=listener.compress)
         self._disk = shared.disks.of(action.root)
         self._cache = FileCache(shared.cached_files)
-        self._replies = Replies(shared, self._disk, listener.limits)
+        self._replies = Replies(shared, self._disk)
         self._looks: dict[str, _Look] = {}  # under way
         self._fallback = "/" + action.fallback.lstrip("/") if action.fallback else ""
 
