@@ -84,6 +84,29 @@ def test_the_most_specific_route_is_found(request_, name):
     assert found(request_, dict(reversed(ROUTES.items()))) == name
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/a/b/c", "deep"),
+        ("/a/bc", "beginning"),
+        ("/a/c", "longer"),
+        ("/x", "any"),
+        ("/b/b", "either"),
+    ],
+)
+def test_of_patterns_the_longer_plain_beginning_then_the_longer_one(path, name):
+    routes = {
+        "any": match(pattern(".*")),
+        "either": match(pattern("/(a|b)/b")),
+        "short": match(pattern("/a/.*")),
+        "longer": match(pattern("/a/[a-z/]*")),
+        "beginning": match(pattern("/a/b.*")),
+        "deep": match(pattern("/a/b/.*")),
+    }
+    assert found(head(path), routes) == name
+    assert found(head(path), dict(reversed(routes.items()))) == name
+
+
 def test_nothing_matches():
     routes = {"a": match(exact("/a")), "b": match(prefix("/b"), hosts="b.example")}
     for request in (head("/A"), head("/b"), head("/b", host="x.b.example"), head("/")):
