@@ -49,9 +49,9 @@ path = "/*"
 proxy = "origin"
 """
 STATUS_LINE = re.compile(rb"HTTP/1[.]1 [2-5][0-9][0-9] ")
-QUIET_S = 0.25
+QUIET_S = 0.1
 ANSWER_S = 10.0
-SETTLE_S = 0.05
+SETTLE_S = 0.03
 
 
 class Stage:

@@ -24,6 +24,7 @@ proxy = "echo"
 """
 SILENT = logging.getLogger("autobahn-echo")
 SILENT.disabled = True
+REPEATS = 5
 LARGEST = 64 * 1024 * 1024
 ALL_BUT_LONG = {"exclude_cases": ["9.*", "12.*", "13.*"]}
 LONG = {"cases": ["9.*", "12.*", "13.*"]}
@@ -69,7 +70,9 @@ def results(port, selection):
 
     async def run():
         try:
-            return await kosoku.run_fuzzingclient(f"ws://127.0.0.1:{port}", concurrency=4, **selection)
+            return await kosoku.run_fuzzingclient(
+                f"ws://127.0.0.1:{port}", concurrency=4, **selection
+            )
         except kosoku.FailureError as failure:
             return failure.results
 
@@ -86,11 +89,21 @@ def check(tmp_path, selection):
     ):
         direct = results(server.port, selection)
         proxied = results(port_of(service), selection)
-    differing = {
-        case: (direct[case], proxied.get(case)) for case in direct if proxied.get(case) != direct[case]
-    }
-    assert not differing
+        differing = [case for case in direct if not is_like(proxied.get(case), [direct[case]])]
+        # Some cases end in one of two ways without us too: whether an echo is out before the connection fails.
+        if differing:
+            runs = [results(server.port, {"cases": differing}) for _ in range(REPEATS)]
+            outcomes = {case: [direct[case], *(run[case] for run in runs)] for case in differing}
+            differing = [case for case in differing if not is_like(proxied[case], outcomes[case])]
+    assert not [(case, direct[case], proxied.get(case)) for case in differing]
     return direct
+
+
+def is_like(proxied, outcomes):
+    """Return whether an outcome is one of these, or what the case asks for with the same code."""
+    if proxied in outcomes:
+        return True
+    return proxied is not None and proxied[:2] == ("OK", "OK") and proxied[2] == outcomes[0][2]
 
 
 @pytest.mark.timeout(300)
