@@ -362,6 +362,9 @@ def test_many_changes_are_one_message_and_few_lines(stages):
     assert len(stage.wakes) == 1
     stage.membership.flush()
     assert len(stage.messages) == before + 1
+    assert len(stage.events) == MAX_EVENTS
+    stage.membership.each_second()
+    stage.membership.each_second()
     assert len(stage.events) == MAX_EVENTS + 1
     assert "380 further" in stage.events[-1].text
 

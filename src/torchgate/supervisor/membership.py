@@ -28,10 +28,10 @@ from torchgate.supervisor.slots import Slots
 FLUSH_S = 0.02
 """Changes within so long go to gateways as one message for each pool; large pools wait longer, by `FLUSH_EACH_S`."""
 
-FLUSH_EACH_S = 0.000_02
+FLUSH_EACH_S = 0.000_05
 
 MAX_EVENTS = 20
-"""Most lines about endpoints at one time; the rest is summed up in one."""
+"""Most lines about endpoints in a second; the rest is summed up in one."""
 
 MOST_TELLING_LABELS = 1000
 """Endpoints that have metrics of their own; the others are in their pool's sums."""
@@ -148,6 +148,8 @@ class Membership:
         self._secret = secrets.token_bytes(32)
         self._waking = False
         self._waited = False
+        self._shown = 0  # lines in the present second
+        self._left_out = 0
         self._news: list[events.Event] = []
         self._by_slot: dict[int, tuple[Pool, WatchedMember]] = {}
         self.fresh: list[WatchedMember] = []  # to be checked; taken by whoever checks
@@ -253,12 +255,23 @@ class Membership:
             if pool.dirty:
                 pool.dirty = False
                 self._tell(pool.message())
-        news, self._news = self._news, []
-        for event in news[:MAX_EVENTS]:
-            self._show(event)
-        if len(news) > MAX_EVENTS:
-            text = f"{len(news) - MAX_EVENTS} further changes of endpoints, see the metrics"
+        self._show_news()
+
+    def each_second(self) -> None:
+        """Lines may be shown again; say how many were not."""
+        left_out, self._left_out = self._left_out, 0
+        self._shown = 0
+        if left_out:
+            text = f"{left_out} further changes of endpoints, see the metrics"
             self._show(events.Notice(level="warning", source="pools", text=text))
+
+    def _show_news(self) -> None:
+        news, self._news = self._news, []
+        room = max(0, MAX_EVENTS - self._shown)
+        for event in news[:room]:
+            self._show(event)
+        self._shown += min(room, len(news))
+        self._left_out += max(0, len(news) - room)
 
     def samples(self) -> Iterator[Sample]:
         """Read what is known of the pools, as metrics."""

@@ -22,7 +22,7 @@ from torchgate.supervisor.resolve import Resolver
 CHECKS_PER_S = 500
 MAX_CHECKS = 256  # at a time
 MAX_LOOKUPS = 64  # at a time
-SKEW_S = 10.0
+SKEW_S = 10  # over which skew is measured
 SETTLE_S = 10.0  # the service is ready after so long at most, even if names were not asked for yet
 
 
@@ -79,7 +79,7 @@ class PoolLoop:
                 for pool, name in self._membership.names():
                     group.create_task(self._keep(pool, name))
                 group.create_task(self._check_all(group))
-                group.create_task(self._measure())
+                group.create_task(self._each_second())
                 group.create_task(self._give_up())
         finally:
             if self._flush_timer is not None:
@@ -174,9 +174,11 @@ class PoolLoop:
         self._membership.waited()
         self._settle()
 
-    # --- skew -------------------------------------------------------------------------------------
+    # --- now and then -----------------------------------------------------------------------------
 
-    async def _measure(self) -> None:
-        while True:
-            self._membership.measure_skew(self._samples())
-            await asyncio.sleep(SKEW_S)
+    async def _each_second(self) -> None:
+        for second in itertools.count():
+            if second % SKEW_S == 0:
+                self._membership.measure_skew(self._samples())
+            self._membership.each_second()
+            await asyncio.sleep(1.0)
