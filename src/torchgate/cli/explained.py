@@ -20,7 +20,7 @@ from torchgate.schema.document.loading import load
 from torchgate.schema.document.sources import Sources
 from torchgate.schema.document.tables import key_of
 
-ANSWERED = frozenset(("route", "builtin", "redirect-https", "client-certificate"))
+ANSWERED = frozenset(("route", "builtin", "redirect-https"))
 """Outcomes for which the exit code is 0."""
 
 SHORT = frozenset(

@@ -79,7 +79,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         request: Method and URL as understood.
         path: The path that is compared with routes: decoded and normalised.
         outcome: ``route``, ``builtin``, ``not-found``, ``method-not-allowed``, ``bad-request``, ``redirect-https``,
-            ``handshake-refused``, ``misdirected`` or ``client-certificate`` (which a client must show first).
+            ``handshake-refused`` or ``client-certificate`` (demanded where no TLS is spoken).
         text: The same in a sentence.
         listener, certificate, host: Where it arrives, what the client is shown, what the host demands.
         route: The route that answers; None when none does.
@@ -176,15 +176,16 @@ class _Explaining:
         if problem:
             return made
         gate = self._gate(made)
-        if gate is not None and gate[0] != "client-certificate":
-            return msgspec.structs.replace(made, outcome=gate[0], text=gate[1])
+        if gate is not None and gate[0]:
+            location = self._https() if gate[0] == "redirect-https" else ""
+            return msgspec.structs.replace(made, outcome=gate[0], text=gate[1], location=location)
         made = self._routed(made)
         if gate is not None:
             made = msgspec.structs.replace(made, text=f"{gate[1]} Then: {made.text}")
         return made
 
     def _gate(self, made: Explanation) -> tuple[str, str] | None:
-        """Return what happens before any route is looked at; None for nothing."""
+        """Return what happens before any route is looked at; its outcome is empty when it goes on from there."""
         tls = self._listener.tls is not None
         if tls and made.certificate is None:
             return "handshake-refused", (
@@ -197,14 +198,20 @@ class _Explaining:
             return "redirect-https", f"308 to https: the host {made.host.name} demands it."
         if made.host.client_certificate:
             if not tls:
-                return "misdirected", (
+                return "client-certificate", (
                     f"403 client-certificate: the host {made.host.name} demands a certificate of the client, "
                     "and this listener speaks no TLS."
                 )
-            return "client-certificate", (
+            return "", (
                 f"The client must show a certificate: the host {made.host.name} demands it."
             )
         return None
+
+    def _https(self) -> str:
+        """Return where a plain request is sent that should be https."""
+        ports = [one.port for one in self._config.listeners if one.tls is not None]
+        port = "" if not ports or 443 in ports or not ports[0] else f":{ports[0]}"
+        return f"https://{self._host}{port}{self._head.target.decode('latin-1')}"
 
     def _routed(self, made: Explanation) -> Explanation:
         head, listener = self._head, self._listener
