@@ -12,16 +12,19 @@ HEAD = """\
 metrics = false
 gateways = 1
 access_log = "{log}"
+{service}
 [listeners.main]
 address = "127.0.0.1:0"
 {listener}
 """
 
 
-def front_service(folder: Path, routes: str, listener: str = "") -> Service:
+def front_service(folder: Path, routes: str, listener: str = "", service: str = "") -> Service:
     """Return a service, not started yet, with these tables; its access log is ``folder/access.log``."""
     config = folder / "torchgate.toml"
-    config.write_text(HEAD.format(log=folder / "access.log", listener=listener) + routes)
+    config.write_text(
+        HEAD.format(log=folder / "access.log", listener=listener, service=service) + routes
+    )
     return Service("--config", str(config), cwd=folder)
 
 
