@@ -142,4 +142,6 @@ def query_parameters(query: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _decoded(text: bytes) -> bytes:
-    return unquote_to_bytes(text.replace(b"+", b" "))
+    if b"+" in text:
+        text = text.replace(b"+", b" ")
+    return unquote_to_bytes(text) if b"%" in text else text

@@ -30,6 +30,9 @@ _DIGITS = re.compile(rb"[0-9]{1,18}")  # an Int64 at most; the policy is Limits.
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _SECRETS = frozenset((b"authorization", b"cookie", b"proxy-authorization", b"x-api-key"))
 
+MAX_HOST_BYTES = 261
+"""A name of 255 characters (RFC 1035 section 2.3.4) and a port."""
+
 KEPT_HEADS = 512
 """Entries of a `HeadTable`; bounds its memory to about 2 MiB."""
 
@@ -299,6 +302,11 @@ def _check_host(head: Head, hosts: list[bytes]) -> None:
             Cause.BAD_FRAMING, "The Host field is not a host with an optional port."
         )
     if hosts:
+        if len(hosts[0]) > MAX_HOST_BYTES:
+            raise ProtocolError(
+                Cause.BAD_FRAMING,
+                f"The Host field has {len(hosts[0])} bytes; at most {MAX_HOST_BYTES} are taken.",
+            )
         head.host = hosts[0]
 
 
@@ -358,7 +366,11 @@ def _check_target(head: Head) -> None:
         )
     authority, rest = absolute.groups()
     hosts = head.values(b"host")
-    if not _HOST.fullmatch(authority) or (hosts and hosts[0].lower() != authority.lower()):
+    if (
+        len(authority) > MAX_HOST_BYTES
+        or not _HOST.fullmatch(authority)
+        or (hosts and hosts[0].lower() != authority.lower())
+    ):
         raise ProtocolError(Cause.BAD_FRAMING, "The URL in the request line disagrees with Host.")
     path, _, head.query = rest.partition(b"?")
     head.path = path or b"/"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import quote
+from urllib.parse import quote, unquote_to_bytes
 
 from torchgate.errors import Cause, RequestError
 
-_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})?")
+_MALFORMED = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_SLASH = re.compile(rb"%2[Ff]")
 _KEPT = "/!$&'()*+,;=:@~"
 
 
@@ -32,7 +33,7 @@ def normalise(raw: bytes) -> str:
     if not raw.startswith(b"/"):
         raise RequestError(Cause.BAD_REQUEST, "The path must begin with a slash.")
     if b"%" in raw:
-        raw = _PERCENT.sub(_unescape, raw)
+        raw = _unescaped(raw)
     if b"\\" in raw:
         raise RequestError(Cause.BAD_REQUEST, "The path holds a backslash.")
     try:
@@ -48,14 +49,12 @@ def normalise(raw: bytes) -> str:
     return _remove_dots(text)
 
 
-def _unescape(match: re.Match[bytes]) -> bytes:
-    digits = match[1]
-    if digits is None:
+def _unescaped(raw: bytes) -> bytes:
+    if _MALFORMED.search(raw) is not None:
         raise RequestError(Cause.BAD_REQUEST, "The path holds a malformed percent-escape.")
-    byte = bytes.fromhex(digits.decode("ascii"))
-    if byte == b"/":
+    if _SLASH.search(raw) is not None:
         raise RequestError(Cause.BAD_REQUEST, "The path holds an escaped slash (%2F).")
-    return byte
+    return unquote_to_bytes(raw)
 
 
 def _remove_dots(text: str) -> str:
