@@ -154,7 +154,7 @@ def test_what_is_passed_on_is_what_we_saw(stage, case):
     assert 1 <= count(got) <= wanted.answered, got
     stage.probe()
     seen, refused = stage.seen()
-    assert refused == []
+    assert refused == [] or wanted.may_refuse
     assert len(seen) <= wanted.arrives
     assert len(seen) == wanted.arrives or not wanted.must_arrive, got
     for one in seen:

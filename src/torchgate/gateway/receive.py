@@ -27,6 +27,7 @@ SWALLOW_BYTES = 256 * 1024
 
 _OPEN: Final = ExchangeState.OPEN
 _STREAMING: Final = ExchangeState.STREAMING
+_SAFE = frozenset((b"GET", b"HEAD", b"OPTIONS", b"TRACE"))
 _ALLOW_ALL = b"GET, HEAD, POST, OPTIONS"
 
 
@@ -279,8 +280,14 @@ class Receiver(BodyReceiver):
     # --- flow ---------------------------------------------------------------------------------
 
     def _most_waiting(self) -> int:
-        if self.last or (self.first is not None and self.first.upgrading):
+        first = self.first
+        if self.last or (first is not None and first.upgrading):
             return 0
+        if first is not None:
+            # Side by side, an upstream might do them in another order (RFC 9112 section 9.3.2).
+            newest = self._later[-1] if self._later else first
+            if newest.route.streams and newest.state is _OPEN and newest.method not in _SAFE:
+                return 0
         return self._listener.limits.pipelined
 
     def _pause_reading(self, *, again: bool) -> None:
