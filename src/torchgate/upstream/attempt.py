@@ -131,12 +131,12 @@ class Attempt:
 
     # --- from the connection ------------------------------------------------------------------
 
-    def connected(self, connection: UpstreamConnection) -> None:
+    def connected(self, connection: UpstreamConnection, now_ns: int) -> None:
         """A connection is there: send the request."""
         self.task = None
         self.connection = connection
         self.state = _ASKING
-        self.transfer.send(self, connection)
+        self.transfer.send(self, connection, now_ns)
 
     def on_whole(self, head: AnswerHead, body: bytes, now_ns: int) -> None:
         """The whole answer came at once; the connection is let go already."""
@@ -223,7 +223,8 @@ class Attempt:
         )
         outcome.load = self._load
         self.endpoint.done(outcome)
-        self.transfer.pool.count(outcome)
+        if cause is not None:
+            self.transfer.pool.failed(cause)
 
     # --- time ---------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ async def open_connection(pool: Pool, attempt: Attempt, connection: UpstreamConn
         attempt.fail(Cause.INTERNAL, f"opening a connection failed: {type(error).__name__}")
     else:
         if attempt.open:
-            attempt.connected(connection)
+            attempt.connected(connection, pool.now_ns())
         else:
             connection.close()
 
@@ -92,7 +92,8 @@ def _fail(pool: Pool, attempt: Attempt, error: OSError) -> None:
     number = error.errno
     if attempt.handshaking_ns:
         elapsed_ns = pool.now_ns() - attempt.handshaking_ns
-        if isinstance(error, ConnectionAbortedError) and elapsed_ns >= pool.tls_ns:
+        # The loop's timers go by the time at which its turn began: they may be a little early.
+        if isinstance(error, ConnectionAbortedError) and elapsed_ns >= pool.tls_ns * 0.9:
             seconds = pool.config.timeouts.tls_s
             cause, reason = Cause.UPSTREAM_TLS, f"the TLS handshake took over {seconds:g} s"
         else:

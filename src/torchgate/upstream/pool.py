@@ -19,7 +19,6 @@ from torchgate.upstream.endpoint import Endpoint
 from torchgate.upstream.idle import IdleTime
 from torchgate.upstream.meters import PoolMeters
 from torchgate.upstream.opening import open_connection
-from torchgate.upstream.outcome import Outcome
 from torchgate.upstream.pool_transfer import PoolTransfer
 from torchgate.upstream.retry import RetryBudget
 from torchgate.upstream.tls import TlsContexts
@@ -147,10 +146,10 @@ class Pool:
     def ended(self, transfer: PoolTransfer, *, sent: bool) -> None:
         """A request is over; ``sent``: it had been given to an endpoint."""
         self.active.discard(transfer)
-        self.pending.pop(transfer, None)
         if sent:
             self.in_flight -= 1
         if self.pending:
+            self.pending.pop(transfer, None)
             self.serve_pending()
 
     def serve_pending(self) -> None:
@@ -173,13 +172,11 @@ class Pool:
             return "none of its endpoints takes requests now"
         return self.cluster.detail or "it has no endpoints"
 
-    def count(self, outcome: Outcome) -> None:
-        """Take note of a try that ended."""
-        cause = outcome.cause
-        if cause is not None:
-            self.failures[cause] = self.failures.get(cause, 0) + 1
-            if self.meters is not None:
-                self.meters.failed(cause)
+    def failed(self, cause: Cause) -> None:
+        """Take note of a try that failed."""
+        self.failures[cause] = self.failures.get(cause, 0) + 1
+        if self.meters is not None:
+            self.meters.failed(cause)
 
     def pay(self, *, hedge: bool = False) -> bool:
         """Pay for a second try from the budget; False when there is nothing left."""
@@ -200,15 +197,16 @@ class Pool:
 
     # --- connections --------------------------------------------------------------------------
 
-    def connect(self, attempt: Attempt, *, fresh: bool) -> None:
+    def connect(self, attempt: Attempt, now_ns: int, *, fresh: bool) -> None:
         """Give an attempt a connection: a kept one, or (``fresh`` in any case) a new one, which takes a while."""
         endpoint = attempt.endpoint
         if not fresh and endpoint.idle:
-            connection = self._take_idle(endpoint, safe=attempt.transfer.request.idempotent)
+            safe = attempt.transfer.request.idempotent
+            connection = self._take_idle(endpoint, now_ns, safe=safe)
             if connection is not None:
-                attempt.reused_ns = self.now_ns() - connection.idle_ns
+                attempt.reused_ns = now_ns - connection.idle_ns
                 self.reused += 1
-                attempt.connected(connection)
+                attempt.connected(connection, now_ns)
                 return
         owner = self.owner
         if owner.connections >= owner.max_connections and not owner.make_room():
@@ -237,11 +235,12 @@ class Pool:
             telling=False,
         )
 
-    def _take_idle(self, endpoint: Endpoint, *, safe: bool) -> UpstreamConnection | None:
+    def _take_idle(
+        self, endpoint: Endpoint, now_ns: int, *, safe: bool
+    ) -> UpstreamConnection | None:
         """Return a kept connection; unless ``safe``, one of which the kernel says that it is still open."""
         idle = endpoint.idle
         use_ns = endpoint.idle_ns or self.idle_ns
-        now_ns = self.now_ns()
         while idle:
             connection = idle.pop()
             if now_ns - connection.idle_ns >= use_ns:

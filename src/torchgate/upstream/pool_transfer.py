@@ -131,11 +131,12 @@ class PoolTransfer:
         """Try an endpoint."""
         self.state = _TRYING
         pool = self.pool
-        self.deadline_ns = min(self.deadline_ns, pool.now_ns() + pool.look_ns)
+        now_ns = pool.now_ns()
+        self.deadline_ns = min(self.deadline_ns, now_ns + pool.look_ns)
         self.attempts += 1
-        self._attempt = attempt = Attempt(self, endpoint, pool.now_ns())
+        self._attempt = attempt = Attempt(self, endpoint, now_ns)
         self.endpoint = endpoint.label
-        pool.connect(attempt, fresh=self._fresh)
+        pool.connect(attempt, now_ns, fresh=self._fresh)
 
     def refuse(self, cause: Cause, reason: str, *, retry_after_s: int | None = None) -> None:
         """No endpoint will be tried. The caller hears of it in the next turn: it may just be starting."""
@@ -157,9 +158,10 @@ class PoolTransfer:
         if endpoint is None or endpoint in tried or not pool.pay(hedge=True):
             return
         self.attempts += 1
-        self._second = second = Attempt(self, endpoint, pool.now_ns())
-        pool.connect(second, fresh=False)
-        self.deadline_ns = min(self.deadline_ns, pool.now_ns() + pool.look_ns)
+        now_ns = pool.now_ns()
+        self._second = second = Attempt(self, endpoint, now_ns)
+        pool.connect(second, now_ns, fresh=False)
+        self.deadline_ns = min(self.deadline_ns, now_ns + pool.look_ns)
 
     def check(self, now_ns: int) -> None:
         """Fail what took too long, and say when to look again."""
@@ -195,7 +197,7 @@ class PoolTransfer:
 
     # --- what attempts call -------------------------------------------------------------------
 
-    def send(self, attempt: Attempt, connection: UpstreamConnection) -> None:
+    def send(self, attempt: Attempt, connection: UpstreamConnection, now_ns: int) -> None:
         """A connection is there: send the request as far as it has come."""
         request = self.request
         host = request.host or attempt.endpoint.authority
@@ -209,7 +211,7 @@ class PoolTransfer:
         if self._body_ended:
             if request.chunked:
                 pieces.append(b"0\r\n\r\n")
-            attempt.asked_ns = self.pool.now_ns()
+            attempt.asked_ns = now_ns
         connection.ask(attempt, pieces, to_head=request.method == b"HEAD")
         if self._body_bytes > KEPT_BODY_BYTES:
             self._drop_body()
