@@ -51,6 +51,8 @@ class Printer:
             self._row("error page", page)
         if found.log < 1:
             self._row("access log", f"{found.log:.0%} of the successful requests, every error")
+        for note in found.notes:
+            self._row("note", note)
         if found.outcome in ("not-found", "method-not-allowed"):
             self._mend(found)
 

@@ -23,6 +23,7 @@ from torchgate.routing.explain_places import (
     ListenerFacts,
     certificate_facts,
     choose_listener,
+    client_notes,
     host_config,
     host_facts,
     listener_facts,
@@ -91,6 +92,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         request_fields: Fields of the forwarded request. response_fields: What is known of those of the answer.
         pages: Error pages that stand in for errors, in words.
         log: Share of successful requests that are logged.
+        notes: What else a reader should know.
     """
 
     request: str
@@ -110,6 +112,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     response_fields: tuple[Line, ...] = ()
     pages: tuple[str, ...] = ()
     log: float = 1.0
+    notes: tuple[str, ...] = ()
 
 
 def explain(
@@ -172,6 +175,7 @@ class _Explaining:
             listener=listener,
             certificate=certificate_facts(front, self._listener, self._host, self._origins, unix_s),
             host=None if demands is None else host_facts(demands, self._origins),
+            notes=tuple(client_notes(self._listener, self._question.client, head)),
         )
         if problem:
             return made

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from ipaddress import ip_address, ip_network
 from urllib.parse import SplitResult
 
 import msgspec
@@ -11,7 +12,17 @@ from torchgate.routing.explain_settings import Origins
 from torchgate.routing.table import best_host
 from torchgate.schema.config import ListenerConfig
 from torchgate.schema.front import FrontConfig, HostConfig
+from torchgate.wire.head import Head
 
+_FORWARDED = frozenset(
+    (
+        b"forwarded",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-forwarded-port",
+        b"x-forwarded-proto",
+    )
+)
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -102,6 +113,22 @@ def listener_facts(listener: ListenerConfig, why: str, origins: Origins) -> List
         scheme="http" if listener.tls is None else "https",
         why=why,
     )
+
+
+def client_notes(listener: ListenerConfig, client: str, head: Head) -> Iterator[str]:
+    """Yield what follows from who the client is."""
+    said = [name.decode() for name, _ in head.fields if name in _FORWARDED]
+    networks = [
+        ip_network(one, strict=False) for one in listener.trusted_proxies if "unix" not in one
+    ]
+    if any(ip_address(client) in network for network in networks):
+        if said:
+            yield (
+                f"{client} is a trusted proxy of the listener: a gateway believes its {', '.join(said)}; "
+                "here --client and the listener's scheme are taken"
+            )
+    elif said:
+        yield f"{', '.join(said)} of {client} is not believed: it is no trusted proxy of the listener"
 
 
 def host_config(front: FrontConfig, host: str) -> HostConfig | None:

@@ -30,7 +30,7 @@ def certificate(name, *hosts):
 
 
 LISTENERS = (
-    ListenerConfig(name="plain", port=80),
+    ListenerConfig(name="plain", port=80, trusted_proxies=("10.0.0.0/8", "unix:")),
     ListenerConfig(name="tls", port=443, tls=ListenerTls(certificates=("one", "wide"), hsts="max-age=9")),
     ListenerConfig(name="strict", port=8443, tls=ListenerTls(certificates=("one",), strict_sni=True)),
 )  # fmt: skip
@@ -94,6 +94,15 @@ def test_what_comes_before_any_route():
     found = ask("http://mtls.b.example/x")
     assert found.outcome == "client-certificate"
     assert found.text.startswith("403")
+
+
+def test_forwarded_fields_are_believed_of_trusted_proxies_only():
+    fields = (("x-forwarded-for", "6.6.6.6"),)
+    (note,) = ask("/x", fields=fields, client="192.0.2.1").notes
+    assert note.startswith("x-forwarded-for of 192.0.2.1 is not believed")
+    (note,) = ask("/x", fields=fields, client="10.1.1.1").notes
+    assert note.startswith("10.1.1.1 is a trusted proxy")
+    assert ask("/x", client="10.1.1.1").notes == ()
 
 
 def test_hsts_is_told():
