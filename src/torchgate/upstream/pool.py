@@ -390,6 +390,8 @@ class Pool:
             transfer.abort()
         for transfer in tuple(self.tunnels):
             transfer.abort()
+        for endpoint in self.cluster.endpoints:
+            endpoint.let_go()  # what still ends finds no table any more
 
 
 def _close_all(endpoint: Endpoint) -> None:
