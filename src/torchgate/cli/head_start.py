@@ -85,7 +85,10 @@ def _skim_file(skimmed: Skimmed) -> None:
     if skimmed.overlay or not os.path.exists(path):
         return
     with open(path, encoding="utf-8") as file:
-        models = rtoml.load(file).get("models")
+        text = file.read()
+    if "models" not in text:  # thousands of routes need not be parsed twice
+        return
+    models = rtoml.loads(text).get("models")
     for name, model in models.items() if isinstance(models, dict) else ():
         if not isinstance(model, dict) or "${" in str(model):
             continue
