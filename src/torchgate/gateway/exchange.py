@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from torchgate.errors import RequestError
 from torchgate.gateway.router import NO_ROUTE, Route
 from torchgate.gateway.sink import ResponseSink, SwitchedPeer
+from torchgate.observe.logs import LogEntry
 from torchgate.schema.problem import oip_json, problem_json
 from torchgate.wire.head import Head
 
@@ -60,7 +61,7 @@ _ANSWERED: Final = ExchangeState.ANSWERED
 _CANCELLED: Final = ExchangeState.CANCELLED
 
 
-class Exchange:
+class Exchange(LogEntry):
     """One request and its answer.
 
     Attributes:
@@ -92,24 +93,16 @@ class Exchange:
     __slots__ = (
         "_sink",
         "accepted_ns",
-        "attempts",
         "awaits_client",
-        "cause",
         "chunked",
         "chunks",
-        "client",
         "complete",
-        "compute_us",
-        "endpoint",
-        "first_byte_us",
         "forwarded",
         "head",
         "headers",
         "held",
         "keep_alive",
         "length",
-        "method",
-        "model",
         "oip",
         "on_body",
         "on_body_end",
@@ -117,17 +110,9 @@ class Exchange:
         "on_drained",
         "params",
         "parts",
-        "path",
-        "pool",
         "query",
-        "queue_us",
-        "replica",
-        "request_id",
         "route",
-        "sent",
-        "size",
         "state",
-        "status",
         "target",
         "total_from_ns",
         "upgrading",

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final
 from torchgate.errors import Cause
 from torchgate.gateway.exchange import Exchange, ExchangeState
 from torchgate.gateway.respond import CONTINUE
+from torchgate.gateway.sink import ResponseSink
 
 if TYPE_CHECKING:
     from torchgate.gateway.listener import Listener
-    from torchgate.gateway.sink import SwitchedPeer
 
 _RESET = struct.pack(
     "ii", 1, 0
@@ -32,7 +32,7 @@ _STREAMING: Final = ExchangeState.STREAMING
 _CANCELLED: Final = ExchangeState.CANCELLED
 
 
-class Sender(abc.ABC):
+class Sender(ResponseSink):
     """What leaves one connection.
 
     Args:
@@ -51,7 +51,6 @@ class Sender(abc.ABC):
         "deadline_ns",
         "eof",
         "first",
-        "identity",
         "idle_ns",
         "last",
         "owes_continue",
@@ -167,7 +166,8 @@ class Sender(abc.ABC):
         try:
             shared.meters.answered(exchange.model, exchange.status, exchange.cause, duration_ns)
             if shared.log.enabled:
-                shared.log.request(exchange, duration_ns)
+                route = exchange.route
+                shared.log.request(exchange, duration_ns, route.name, route.log_share)
         except Exception:  # noqa: BLE001 - a defect in counting or logging must not keep an answer from its client
             shared.report(
                 f"request {exchange.request_id.decode()}: {traceback.format_exc().rstrip()}"
@@ -214,12 +214,6 @@ class Sender(abc.ABC):
         exchange.parts = []  # in its place the connection ends, after the answers before it
         exchange.keep_alive = False
         self.last = True
-
-    @abc.abstractmethod
-    def switch(
-        self, exchange: Exchange, reason: bytes, lines: bytes, protocol: bytes, peer: SwitchedPeer
-    ) -> None:
-        """See `torchgate.gateway.sink.ResponseSink.switch`."""
 
     @abc.abstractmethod
     def linger(self) -> None:

@@ -18,14 +18,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final
 
 import msgspec
 
 MAX_WAITING_LINES = 65_536
 """Lines handed over and not yet written (about 20 MiB); beyond it lines are dropped and counted."""
 
-HAND_OVER_LINES = 2048
+HAND_OVER_LINES: Final = 2048
 """Lines collected on the loop before they are handed over without waiting for the tick."""
 
 RETRY_S = 1.0
@@ -34,17 +34,18 @@ RETRY_S = 1.0
 REOPEN_CHECK_S = 1.0
 """How often the writer looks whether its file is still the one under its name."""
 
-_json = msgspec.json.Encoder().encode
+_time_ns: Final = time.time_ns
+_json: Final = msgspec.json.Encoder().encode
 
-_FORMAT = (
+_FORMAT: Final = (
     b'{"time":"%s.%03dZ","request_id":"%s","client":"%s","method":"%s","path":%s,"status":%d,'
     b'"cause":"%s","model":%s,"bytes_in":%d,"bytes_out":%d,"duration_ms":%.3f,%s,"route":%s%s}\n'
 )
-_WORKER = b'"queue_ms":%.3f,"compute_ms":%.3f,"replica":%d'
-_NO_WORKER = _WORKER % (0.0, 0.0, -1)  # making numbers text is most of what a line costs
-_UPSTREAM = b',"pool":%s,"endpoint":%s,"attempts":%d,"upstream_ms":%d.%03d'
+_WORKER: Final = b'"queue_ms":%.3f,"compute_ms":%.3f,"replica":%d'
+_NO_WORKER: Final = _WORKER % (0.0, 0.0, -1)  # making numbers text is most of what a line costs
+_UPSTREAM: Final = b',"pool":%s,"endpoint":%s,"attempts":%d,"upstream_ms":%d.%03d'
 
-_GOLDEN = 0.6180339887498949
+_GOLDEN: Final = 0.6180339887498949
 """Steps of this size spread evenly over 0 to 1, and so do those of every n-th line."""
 
 
@@ -53,56 +54,55 @@ def json_text(text: str) -> bytes:
     return _json(text)
 
 
-class LoggedRoute(Protocol):
-    """What the log asks of a route."""
+class LogEntry:
+    """What a line is made of: the base of exchanges, so that compiled code reads its attributes where they are.
 
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def log_share(self) -> float: ...  # noqa: D102
-
-
-class LogEntry(Protocol):
-    """What a line is made of: an exchange of `torchgate.gateway.exchange`.
-
-    ``request_id`` is visible ASCII, ``method`` a token, ``client`` an address; ``path``, ``model``, ``pool`` and
-    ``endpoint`` may be anything. ``pool`` is empty when no other server was asked.
+    Attributes:
+        request_id: Visible ASCII.
+        client: An address.
+        method: A token.
+        path: Of the request; may be anything.
+        status, cause, model: What was answered, and by which model.
+        size, sent: Bytes of the two bodies.
+        queue_us, compute_us, replica: From the worker; replica is -1 when none was involved.
+        pool, endpoint, attempts, first_byte_us: When a pool was asked; ``pool`` is empty otherwise.
     """
 
-    @property
-    def request_id(self) -> bytes: ...  # noqa: D102
-    @property
-    def client(self) -> bytes: ...  # noqa: D102
-    @property
-    def method(self) -> bytes: ...  # noqa: D102
-    @property
-    def path(self) -> str: ...  # noqa: D102
-    @property
-    def status(self) -> int: ...  # noqa: D102
-    @property
-    def cause(self) -> str: ...  # noqa: D102
-    @property
-    def model(self) -> str: ...  # noqa: D102
-    @property
-    def size(self) -> int: ...  # noqa: D102
-    @property
-    def sent(self) -> int: ...  # noqa: D102
-    @property
-    def queue_us(self) -> int: ...  # noqa: D102
-    @property
-    def compute_us(self) -> int: ...  # noqa: D102
-    @property
-    def replica(self) -> int: ...  # noqa: D102
-    @property
-    def route(self) -> LoggedRoute: ...  # noqa: D102
-    @property
-    def pool(self) -> str: ...  # noqa: D102
-    @property
-    def endpoint(self) -> str: ...  # noqa: D102
-    @property
-    def attempts(self) -> int: ...  # noqa: D102
-    @property
-    def first_byte_us(self) -> int: ...  # noqa: D102
+    __slots__ = (
+        "attempts",
+        "cause",
+        "client",
+        "compute_us",
+        "endpoint",
+        "first_byte_us",
+        "method",
+        "model",
+        "path",
+        "pool",
+        "queue_us",
+        "replica",
+        "request_id",
+        "sent",
+        "size",
+        "status",
+    )
+
+    attempts: int
+    cause: str
+    client: bytes
+    compute_us: int
+    endpoint: str
+    first_byte_us: int
+    method: bytes
+    model: str
+    path: str
+    pool: str
+    queue_us: int
+    replica: int
+    request_id: bytes
+    sent: int
+    size: int
+    status: int
 
 
 class AccessLog:
@@ -142,14 +142,22 @@ class AccessLog:
         self._turn = 0.0  # of sampling
         self._writer = LineWriter(target, complain or _to_stderr) if self.enabled else None
 
-    def request(self, entry: LogEntry, duration_ns: int) -> None:
-        """Log one answered (or given up) request that took ``duration_ns``; of successes, the share its route asks for."""
-        route = entry.route
-        if route.log_share < 1.0 and entry.status < 400 and not entry.cause:
+    def request(
+        self, entry: LogEntry, duration_ns: int, route: str = "", share: float = 1.0
+    ) -> None:
+        """Log one answered (or given up) request.
+
+        Args:
+            entry: The request.
+            duration_ns: How long it took.
+            route: Name of its route.
+            share: Of successes, the share that is logged.
+        """
+        if share < 1.0 and entry.status < 400 and not entry.cause:
             self._turn = (self._turn + _GOLDEN) % 1.0
-            if self._turn >= route.log_share:
+            if self._turn >= share:
                 return
-        millis = time.time_ns() // 1_000_000  # wall clock: people read it
+        millis = _time_ns() // 1_000_000  # wall clock: people read it
         second, rest = divmod(millis, 1000)
         if second != self._second:
             self._second = second
@@ -186,7 +194,7 @@ class AccessLog:
                 entry.sent,
                 duration_ns * 1e-6,
                 worker,
-                paths.get(route.name) or self._encode(route.name),
+                paths.get(route) or self._encode(route),
                 upstream,
             )
         )
