@@ -232,12 +232,15 @@ class Hash:
         kept = {
             endpoint: points for endpoint, points in self._on_ring.items() if not endpoint.retired
         }
-        new = [endpoint for endpoint in self._endpoints if endpoint not in kept]
-        if not new and len(kept) == len(self._on_ring):
-            return
-        for endpoint in new:
+        changed = len(kept) != len(self._on_ring)
+        for endpoint in self._endpoints:
             many = max(1, round(self._per_weight * endpoint.member.weight))
-            kept[endpoint] = _points(endpoint, many)
+            points = kept.get(endpoint)
+            if points is None or len(points) != many:
+                kept[endpoint] = _points(endpoint, many)
+                changed = True
+        if not changed:
+            return
         self._on_ring = kept
         self._taken = {point: endpoint for endpoint in kept for point in kept[endpoint]}
         self._ring = sorted(self._taken)

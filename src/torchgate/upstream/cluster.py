@@ -201,8 +201,9 @@ class Cluster:
             advance(endpoint, Circuit.HALF_OPEN)
         weight = float(member.weight)
         warm_ns = self.config.outlier.slow_start_s * NS_PER_S
-        age_ns = now_ns - max(member.since_ns, until_ns)
-        if warm_ns and max(member.since_ns, until_ns) and age_ns < warm_ns:
+        back_ns = max(member.since_ns, until_ns)
+        age_ns = max(0, now_ns - back_ns)  # the supervisor's clock was read after our last tick
+        if back_ns and until_ns <= now_ns and age_ns < warm_ns:
             weight *= max(SLOW_START_LEAST, age_ns / warm_ns)
             self._turn_ns = min(self._turn_ns, now_ns + _WARM_NS)
         endpoint.weight = weight

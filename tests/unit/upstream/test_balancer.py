@@ -199,6 +199,19 @@ class TestHash:
         pool.members(*(member(slot) for slot in range(4)))
         assert homes(pool) == before
 
+    def test_a_new_weight_is_followed(self):
+        pool = PoolStage(4, balance="hash")
+        homes(pool)
+        pool.members(member(0, weight=3), *(member(slot) for slot in (1, 2, 3)))
+        assert 0.4 < Counter(homes(pool).values())[0] / len(KEYS) < 0.6
+
+    def test_those_that_are_gone_leave_the_ring(self):
+        pool = PoolStage(4, balance="hash")
+        homes(pool)
+        pool.members(member(7), member(8))
+        homes(pool)
+        assert {one.member.slot for one in pool.cluster._balancer._on_ring} == {7, 8}
+
     def test_a_hot_key_overflows_to_the_next(self):
         pool = PoolStage(4, balance="hash")
         counts = Counter()

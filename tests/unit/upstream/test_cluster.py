@@ -105,7 +105,7 @@ def test_an_ejection_ends_by_itself_and_weight_grows_slowly():
 @pytest.mark.parametrize("balance", ["p2c", "round-robin", "least-time"])
 def test_recovery_of_health_starts_slowly_whatever_the_policy(balance):
     pool = PoolStage(balance=balance, outlier={"slow_start_s": 10.0})
-    pool.members(member(0, since_ns=pool.now_ns, health=Health.HEALTHY), member(1))
+    pool.members(member(0, since_ns=pool.now_ns + 1, health=Health.HEALTHY), member(1))
     for slot in (0, 1):
         pool.ends(slot, good())
     pool.advance(0.3)
