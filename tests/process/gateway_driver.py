@@ -36,7 +36,16 @@ class GatewayProcess:
     """Start a gateway, wait until it accepts, and end it whatever happens."""
 
     def __init__(
-        self, tmp_path, *, log="off", nofile=None, blocking=False, code="", front=None, **limits
+        self,
+        tmp_path,
+        *,
+        log="off",
+        nofile=None,
+        blocking=False,
+        code="",
+        front=None,
+        tls=None,
+        **limits,
     ):
         self.link, theirs = control_pair()
         self.messages = []
@@ -66,7 +75,7 @@ class GatewayProcess:
             ConfigureGateway(
                 fds=3,
                 gateway=0,
-                listeners=(ListenerConfig(port=self.port, limits=Limits(**limits)),),
+                listeners=(ListenerConfig(port=self.port, limits=Limits(**limits), tls=tls),),
                 models=(ModelConfig(name="m", target="m.py:m"),),
                 access_log=str(log),
                 started_unix_s=0.0,

@@ -4,12 +4,15 @@ import json
 import resource
 import signal
 import socket
+import ssl
 import time
 
 import pytest
 
+from tests.certificates import Authority
 from tests.integration.gateway_stage import read_answer, read_to_end, wait_for
 from tests.process.gateway_driver import GatewayProcess
+from torchgate.schema.config import ListenerTls
 from torchgate.schema.front import FrontConfig
 from torchgate.schema.messages import DrainProgress, GatewayDrained
 from torchgate.schema.routes import Match, PathMatch, RespondAction, RouteConfig
@@ -192,6 +195,35 @@ def test_ten_thousand_idle_connections_cost_little_memory_and_no_time(tmp_path):
         for sock in socks:
             sock.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.pain("N16")
+def test_idle_tls_connections_cost_little_memory_too(tmp_path):
+    authority = Authority()
+    front = FrontConfig(certificates=(authority.config("site", "x"),))
+    count = 400
+    with GatewayProcess(tmp_path, front=front, tls=ListenerTls(certificates=("site",))) as gateway:
+        context = ssl.create_default_context(cadata=authority.pem)
+
+        def connections(count):
+            socks = []
+            for _ in range(count):
+                socks.append(context.wrap_socket(gateway.connect(), server_hostname="x"))
+                socks[-1].sendall(GET)
+                assert read_answer(socks[-1]).status == 200
+            return socks
+
+        socks = connections(50)
+        before = gateway.rss_bytes()
+        socks += connections(count)
+        each = (gateway.rss_bytes() - before) / count
+        print(f"{each:.0f} bytes per idle TLS connection")
+        assert each < 24_000, f"{each:.0f} bytes per idle TLS connection"
+        cpu = gateway.cpu_s()
+        time.sleep(1)
+        assert gateway.cpu_s() - cpu < 0.2, "idle connections cost time"
+        for sock in socks:
+            sock.close()
 
 
 def test_a_drain_ends_idle_connections_waits_for_busy_ones_and_says_what_is_open(tmp_path):
