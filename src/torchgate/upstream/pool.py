@@ -208,6 +208,10 @@ class Pool:
                 self.reused += 1
                 attempt.connected(connection, now_ns)
                 return
+        self._open(attempt, endpoint)
+
+    def _open(self, attempt: Attempt, endpoint: Endpoint) -> None:
+        """Begin to open a connection; apart, since compiled code pays for a closure in each call."""
         owner = self.owner
         if owner.connections >= owner.max_connections and not owner.make_room():
             owner.soon(self._no_room, attempt)
