@@ -176,8 +176,17 @@ class TestChecks:
         assert stage.membership.fresh == [stage.watched("10.0.0.1")]
         assert stage.watched("10.0.0.1").due_ns == 0
         assert 0.0 in stage.wakes
-        stage.check("10.0.0.1", "refused")
+        stage.check("10.0.0.1")
         assert stage.watched("10.0.0.1").due_ns - stage.clock.now_ns() <= 1.2 * NS_PER_S
+        stage.check("10.0.0.1", "refused")
+        assert stage.members()["10.0.0.1"].health is Health.HEALTHY
+
+    def test_a_suspicion_and_a_failed_check_together_are_enough(self, stages):
+        stage = stages(*FOUR)
+        stage.check("10.0.0.1")
+        stage.suspect("10.0.0.1")
+        stage.check("10.0.0.1", "refused")
+        assert stage.members()["10.0.0.1"].health is Health.UNHEALTHY
 
     def test_an_endpoint_that_was_down_and_is_up_is_no_longer_ejected(self, stages):
         stage = stages(*FOUR)

@@ -60,6 +60,7 @@ class WatchedMember:
         self._against = 0  # checks in a row that speak against the present health
         self._fast = 0  # checks without a failure that end the fast interval
         self._ejected_s = 0.0
+        self._suspect = False
 
     @property
     def label(self) -> str:
@@ -95,7 +96,8 @@ class WatchedMember:
     def checked(self, problem: str, now_ns: int, draw: random.Random) -> bool:
         """Take the result of a check (empty when fine) and plan the next; return whether the health has changed.
 
-        The first check decides at once: a new endpoint that can't be reached should meet no request.
+        The first check decides at once: a new endpoint that can't be reached should meet no request. So does a failed
+        one after a suspicion: then requests and a check say the same.
         """
         config = self.pool.health
         self.problem = problem
@@ -107,11 +109,13 @@ class WatchedMember:
         else:
             self._against += 1
             needed = config.fall if problem else config.rise
-            if self.health is Health.UNKNOWN or self._against >= needed:
+            is_certain = self.health is Health.UNKNOWN or (self._suspect and bool(problem))
+            if is_certain or self._against >= needed:
                 self._advance(says, now_ns)
                 changed = True
             else:
                 self._fast = config.rise
+        self._suspect = False
         interval_s = config.fast_interval_s if self._fast else config.interval_s
         spread = draw.uniform(1.0 - config.jitter, 1.0 + config.jitter)
         self.due_ns = now_ns + int(interval_s * spread * NS_PER_S)
@@ -120,6 +124,7 @@ class WatchedMember:
     def suspected(self) -> None:
         """A gateway has a suspicion: check at once, and then at the fast interval until it is settled."""
         self._fast = max(1, self.pool.health.rise)
+        self._suspect = True
         self.due_ns = 0
 
     def eject(self, kind: str, now_ns: int) -> float:
