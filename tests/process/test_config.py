@@ -163,3 +163,14 @@ def test_help_needs_no_pydantic(tmp_path):
     assert done.returncode == 0
     assert "pydantic" not in done.stderr
     assert "rtoml" not in done.stderr
+
+
+@pytest.mark.pain("N07")
+def test_a_file_that_needs_more_descriptors_than_there_are_is_refused(folder):
+    command = f"ulimit -n 130; exec {sys.executable} -m torchgate validate torchgate.toml"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=folder, timeout=60
+    )
+    assert done.returncode == 2
+    assert "torchgate.toml: this can't work: 130 open files - 100 in reserve" in done.stderr
+    assert "raise it: ulimit -n" in done.stderr

@@ -13,10 +13,12 @@ from torchgate.routing import edits
 from torchgate.routing.check import route_mistakes
 from torchgate.routing.redirects import Location
 from torchgate.routing.ties import ties
+from torchgate.schema.descriptors import plan_descriptors
 from torchgate.schema.document.checks import Finding
 from torchgate.schema.front import CertificateConfig, HostConfig
 from torchgate.schema.routes import MAX_ERROR_PAGE_BYTES, ErrorPage, HeaderEdit, RouteConfig
 from torchgate.schema.serve import ServeConfig
+from torchgate.supervisor import limits
 
 
 class RoomChecks:
@@ -58,19 +60,12 @@ class RoomChecks:
         return certificates.read_certificate(name, chain, key)
 
     def service(self, config: ServeConfig) -> Iterable[Finding]:
-        """Return what can't work as a whole: the size, and the CAs of hosts that demand client certificates."""
-        found = list(_too_large(config))
-        demanding = [host for host in config.front.hosts if host.client_ca]
-        if not demanding:
-            return found
-        from torchgate.supervisor import certificates
-
-        for host in demanding:
-            try:
-                certificates.read_client_ca(host.host, host.client_ca)
-            except ConfigError as error:
-                found.append(Finding(("hosts", host.host, "client_ca"), error.what, error.hint))
-        return found
+        """Return what can't work as a whole: its size, and more open files than this machine allows."""
+        yield from _too_large(config)
+        ceiling = limits.open_files()
+        plan = plan_descriptors(ceiling, config.listeners, config.models, config.front)
+        if not plan.works:
+            yield Finding((), f"this can't work: {plan.describe()}", limits.RAISE_IT)
 
 
 def _too_large(config: ServeConfig) -> Iterable[Finding]:

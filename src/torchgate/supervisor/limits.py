@@ -15,7 +15,7 @@ from torchgate.schema.serve import ServeConfig
 
 NOFILE_WANTED = 65_536  # 20,000 connections per gateway and room for what a model opens
 NOFILE_LEAST = 128  # below this even an idle service has no room
-_RAISE_IT = (
+RAISE_IT = (
     "raise it: ulimit -n 65536, LimitNOFILE= in a systemd unit, --ulimit nofile= for a container"
 )
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -28,7 +28,7 @@ def raise_open_files() -> int:
         ConfigError: The hard limit is too low to work with.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    ceiling = NOFILE_WANTED if hard == resource.RLIM_INFINITY else min(hard, NOFILE_WANTED)
+    ceiling = _ceiling(hard)
     if soft == resource.RLIM_INFINITY or soft >= ceiling:
         ceiling = soft
     else:
@@ -38,9 +38,21 @@ def raise_open_files() -> int:
     if ceiling < NOFILE_LEAST:
         raise ConfigError(
             f"this user may open only {ceiling} files; a service needs at least {NOFILE_LEAST}",
-            _RAISE_IT,
+            RAISE_IT,
         )
     return ceiling
+
+
+def open_files() -> int:
+    """Return what `raise_open_files` will make of this process's limit, without changing it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return NOFILE_WANTED
+    return max(soft, _ceiling(hard))
+
+
+def _ceiling(hard: int) -> int:
+    return NOFILE_WANTED if hard == resource.RLIM_INFINITY else min(hard, NOFILE_WANTED)
 
 
 def share_out(limit: int, config: ServeConfig, listeners: Sequence[ListenerConfig]) -> str:
@@ -56,7 +68,7 @@ def share_out(limit: int, config: ServeConfig, listeners: Sequence[ListenerConfi
     """
     plan = plan_descriptors(limit, listeners, config.models, config.front)
     if not plan.works:
-        raise ConfigError(f"this can't work: {plan.describe()}", _RAISE_IT)
+        raise ConfigError(f"this can't work: {plan.describe()}", RAISE_IT)
     return f"each gateway: {plan.describe()}"
 
 
