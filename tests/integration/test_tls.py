@@ -10,6 +10,7 @@ import pytest
 
 from tests.certificates import Authority, cert_pem, key_pem
 from tests.integration.gateway_stage import Stage, read_answer, read_to_end, wait_for
+from torchgate.gateway.tls import TlsTransport
 from torchgate.schema.config import ListenerTls
 from torchgate.schema.front import FrontConfig, HostConfig
 
@@ -349,3 +350,49 @@ def test_rubbish_after_the_handshake_ends_the_connection_and_nothing_else(tmp_pa
                 pass
         with connect(gate) as sock:
             assert ask(sock, get()).status == 200
+
+
+class Recorder:
+    """A socket's transport that notes when something is written."""
+
+    def __init__(self, events):
+        self._events = events
+
+    def write(self, data):
+        self._events.append("handshake")
+
+    def get_extra_info(self, name, default=None):
+        return default
+
+    def abort(self):
+        pass
+
+    close = abort
+
+
+@pytest.mark.pain("N03")
+def test_a_flood_of_handshakes_leaves_turns_to_others(tmp_path):
+    tls = client_context().wrap_bio(ssl.MemoryBIO(), outgoing := ssl.MemoryBIO())
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.do_handshake()
+    hello = outgoing.read()
+    events = []
+    with stage(tmp_path) as gate:
+
+        def turn():
+            events.append("turn")
+            if events.count("handshake") < 40:
+                gate.loop.call_soon(turn)
+
+        def flood():
+            gate.loop.call_soon(turn)
+            for _ in range(40):
+                transport = TlsTransport(gate.listener)
+                transport.connection_made(Recorder(events))
+                transport.data_received(hello)
+
+        gate.call(flood)
+        wait_for(lambda: events.count("handshake") == 40)
+    runs = "".join("h" if event == "handshake" else " " for event in events).split()
+    assert max(map(len, runs)) <= 4
+    assert len(runs) == 10

@@ -9,6 +9,7 @@ descriptors, which would leave it without an answer and the loop spinning.
 from __future__ import annotations
 
 import asyncio
+import collections
 import resource
 from typing import cast
 
@@ -36,6 +37,9 @@ MAX_REFUSALS = 32
 
 SPARE_HANDSHAKES = 4
 """So many connections beyond its bound may a client bring to the end of their handshake, to be told 429 there."""
+
+HANDSHAKES_PER_TURN = 4
+"""Handshakes begun in one turn of the loop: each costs up to a millisecond (an RSA signature), and requests wait."""
 
 TELL_AGAIN_NS = 60 * NS_PER_S
 """Least time between two reports about connections without a right PROXY header."""
@@ -102,6 +106,7 @@ class Listener:
         self.connections: set[Connection] = set()
         # Not ready for requests yet, with the clients they count for.
         self._entering: dict[Entrant, bytes] = {}
+        self._shaking: collections.deque[TlsTransport] = collections.deque()
         self.proxies = Networks(config.proxy_protocol) if config.proxy_protocol else None
         self._proxy_told_ns = 0  # nothing of their mistakes is said before
         self.half_closed: set[Connection] = set()
@@ -197,6 +202,18 @@ class Listener:
             self.shared.report(
                 f"listener {self.config.name}: closed a connection from {address}, which {why}"
             )
+
+    def queue_handshake(self, entrant: TlsTransport) -> None:
+        """Let a handshake begin, but only a few in each turn of the loop: other connections have their turn between."""
+        if not self._shaking:
+            self.shared.loop.call_soon(self._shake_some)
+        self._shaking.append(entrant)
+
+    def _shake_some(self) -> None:
+        for _ in range(min(HANDSHAKES_PER_TURN, len(self._shaking))):
+            self._shaking.popleft().begin()
+        if self._shaking:
+            self.shared.loop.call_soon(self._shake_some)
 
     def failed(self, why: str) -> None:
         """Count a connection that ended before its first request could be read."""

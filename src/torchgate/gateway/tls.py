@@ -76,6 +76,7 @@ class TlsTransport:
         "_outgoing",
         "_raw",
         "_ssl",
+        "_waits",
         "client",
         "deadline_ns",
         "identity",
@@ -92,6 +93,7 @@ class TlsTransport:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._above: Connection | None = None
+        self._waits = False  # for its turn among the handshakes
         self.scope: Scope | None = None
         self.name = ""
         self.identity = b""
@@ -136,7 +138,8 @@ class TlsTransport:
             self._decrypt(data)
         elif state is TlsState.HANDSHAKE:
             self._incoming.write(data)
-            self._shake_hands()
+            if not self._waits:
+                self._shake_hands()
         elif state is TlsState.HELLO:
             self._read_hello(data)
 
@@ -183,7 +186,8 @@ class TlsTransport:
         self._hello = None
         self._ssl = scope.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._incoming.write(hello)
-        self._shake_hands()
+        self._waits = True
+        self._listener.queue_handshake(self)
 
     def _refuse(self, why: str, alert: bytes = b"") -> None:
         self._listener.failed(why)
@@ -208,6 +212,12 @@ class TlsTransport:
         plain.connection_made(raw)
         if not plain.closing:
             plain.refuse(RequestError(Cause.BAD_FRAMING, "This port speaks TLS; ask with https."))
+
+    def begin(self) -> None:
+        """It is its turn: compute the costly half of the handshake."""
+        self._waits = False
+        if self.state is TlsState.HANDSHAKE and self._raw is not None:
+            self._shake_hands()
 
     def _shake_hands(self) -> None:
         tls = self._ssl
@@ -309,7 +319,9 @@ class TlsTransport:
     def _write_much(self, tls: ssl.SSLObject, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            view = view[tls.write(view[:RECORD_BYTES]) :]  # given more, OpenSSL takes ten times as long
+            view = view[
+                tls.write(view[:RECORD_BYTES]) :
+            ]  # given more, OpenSSL takes ten times as long
             if self._outgoing.pending >= PORTION_BYTES:
                 self._flush()
 
