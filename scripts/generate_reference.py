@@ -218,7 +218,8 @@ def _schema_kind(node: dict[str, Any]) -> str:
         return f"{node['minimum']:,} to {node['maximum']:,}"
     if "examples" in node:
         return f'"{node["examples"][0]}"'
-    return {"string": "text", "integer": "whole number", "boolean": "flag"}.get(kind, kind)
+    words = {"string": "text", "integer": "whole number", "boolean": "flag"}
+    return words.get(kind, str(kind))
 
 
 def _schema_rows(node: dict[str, Any]) -> Iterator[str]:

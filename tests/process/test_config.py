@@ -167,6 +167,8 @@ def test_help_needs_no_pydantic(tmp_path):
 
 @pytest.mark.pain("N07")
 def test_a_file_that_needs_more_descriptors_than_there_are_is_refused(folder):
+    pool = '[pools.p]\nendpoints = ["127.0.0.1:9"]\n[routes.p]\npath = "/p"\nproxy = "p"\n'
+    (folder / "torchgate.toml").write_text(SITE + pool)
     command = f"ulimit -n 130; exec {sys.executable} -m torchgate validate torchgate.toml"
     done = subprocess.run(
         ["bash", "-c", command], capture_output=True, text=True, cwd=folder, timeout=60
