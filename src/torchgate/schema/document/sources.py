@@ -37,6 +37,9 @@ OBJECTS = ("listeners", "certificates", "hosts", "routes", "pools", "models", "l
 EXCLUSIVE = frozenset({"model", "proxy", "static", "redirect", "respond", "builtin"})
 """Keys of a route of which an overlay's takes the place of the others."""
 
+SHORT = {"model": "model", "proxy": "pool", "static": "root", "redirect": "to", "respond": "body"}
+"""Actions for which a text may stand: what it is short for."""
+
 Tree = dict[str, Any]
 
 _PLACE = re.compile(r"\s*at line (\d+) column (\d+)\s*$")
@@ -223,6 +226,9 @@ def _objects(section: str, old: Tree, new: Tree, overlay: Source, mistakes: list
         if section == "routes" and not EXCLUSIVE.isdisjoint(added):
             gone = EXCLUSIVE - added.keys()
             kept = {key: value for key, value in kept.items() if key not in gone}
+            for key in SHORT.keys() & added.keys() & kept.keys():
+                if isinstance(added[key], dict) and isinstance(kept[key], str):
+                    kept[key] = {SHORT[key]: kept[key]}
         result[name] = _deep(kept, added)
     return result
 
