@@ -7,6 +7,7 @@ leave its line.
 
 from __future__ import annotations
 
+import difflib
 from typing import Protocol
 
 from torchgate.errors import ConfigError
@@ -119,4 +120,8 @@ def _unknown(text: str, name: str, *, closed: bool) -> ConfigError:
         if closed
         else f"{text!r} holds a brace without its partner"
     )
-    return ConfigError(what, f"Known are {known}; write {{{{ and }}}} for braces themselves.")
+    near = difflib.get_close_matches(name, PLACEHOLDERS, n=1)
+    meant = f"Did you mean {{{near[0]}}}? " if near else ""
+    return ConfigError(
+        what, f"{meant}Known are {known}; write {{{{ and }}}} for braces themselves."
+    )

@@ -70,6 +70,12 @@ def test_values_that_are_none_are_refused(value):
     assert caught.value.hint
 
 
+def test_the_nearest_placeholder_is_named():
+    with pytest.raises(ConfigError) as caught:
+        Template("{clientip}")
+    assert caught.value.hint.startswith("Did you mean {client_ip}?")
+
+
 def test_every_placeholder_can_be_written():
     text = "".join(f"<{{{name}}}>" for name in PLACEHOLDERS)
     template = Template(text)
