@@ -14,7 +14,7 @@ import zstandard
 from tests.integration.file_stage import FileStage
 from tests.integration.gateway_stage import read_answer, read_to_end, wait_for
 from torchgate.gateway.error_pages import ErrorPages
-from torchgate.gateway.files import disk, lookup
+from torchgate.gateway.files import disk, lookup, transfer
 from torchgate.gateway.handlers import static
 from torchgate.routing.rewrite import Rewriter
 from torchgate.schema.routes import ErrorPage, Rewrite
@@ -558,12 +558,15 @@ def test_a_client_that_takes_nothing_is_cut_off(tmp_path, root, huge):
 def test_a_client_that_takes_little_is_not_cut_off(tmp_path, root, huge):
     """It never empties the buffers by as much as the system calls writable, and is taking its file all the same."""
     with FileStage(tmp_path, root, limits={"write_timeout_s": 1.0}) as stage:
-        sock = _slow(stage)
-        end = time.monotonic() + 5
-        while time.monotonic() < end:
-            assert sock.recv(4096)
-            time.sleep(0.02)
+        _drip(_slow(stage), 5)
         assert stage.shared.disks.sending == 1
+
+
+def _drip(sock, seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert sock.recv(4096)
+        time.sleep(0.02)
 
 
 def test_a_client_that_drips_is_cut_off(tmp_path, root, huge):
@@ -571,11 +574,8 @@ def test_a_client_that_drips_is_cut_off(tmp_path, root, huge):
     limits = {"write_timeout_s": 1.0, "write_rate_bytes_s": 100_000_000}
     with FileStage(tmp_path, root, limits=limits) as stage:
         sock = _slow(stage)
-        end = time.monotonic() + 20
         with pytest.raises(ConnectionResetError):
-            while time.monotonic() < end:
-                sock.recv(4096)
-                time.sleep(0.02)
+            _drip(sock, 20)
         assert stage.log_lines(1)[0]["cause"] == "client-gone"
 
 
@@ -622,6 +622,41 @@ def test_a_file_that_grows_while_it_is_sent(stage, huge):
     rest = read_to_end(sock)
     assert b"more" not in rest
     assert rest.lstrip(b"\0").startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+@pytest.mark.parametrize("calls", [0, 2])
+def test_a_file_system_without_sendfile(stage, huge, monkeypatch, calls):
+    """The file comes another way, whole, even if that shows in the middle."""
+    real, left = os.sendfile, [calls]
+
+    def sendfile(out, file, offset, count):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(22, "Invalid argument")
+        return real(out, file, offset, min(count, 1000))
+
+    monkeypatch.setattr(transfer.os, "sendfile", sendfile)
+    with stage.connect() as sock:
+        assert stage.get_on(sock, "/big.bin").body == BIG
+        assert stage.get_on(sock, "/big.bin", "range: bytes=5-").body == BIG[5:]
+        assert stage.get_on(sock, "/a.txt").status == 200
+    assert [line["bytes_out"] for line in stage.log_lines(3)] == [len(BIG), len(BIG) - 5, 10]
+
+
+@pytest.mark.parametrize("fields", [(), ("range: bytes=0-9,100-",)], ids=["sendfile", "pieces"])
+def test_a_disk_that_fails_in_the_middle(stage, huge, monkeypatch, fields):
+    """The client sees that something is missing, and the log says what."""
+
+    def fail(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(transfer.os, "sendfile", fail)
+    monkeypatch.setattr(transfer.os, "pread", fail)
+    with pytest.raises((AssertionError, ConnectionResetError)):
+        stage.get("/huge", *fields)
+    assert stage.log_lines(1)[0]["cause"] == "disk-error"
+    assert "Input/output error" in stage.reports[0]
+    assert "Traceback" not in stage.reports[0]
 
 
 def test_pipelined_requests_keep_their_order(stage):

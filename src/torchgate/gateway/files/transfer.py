@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
+import errno
 import os
 import socket
 import struct
@@ -31,6 +32,7 @@ TURN_BYTES = 2 * 1024 * 1024
 """Most bytes that ``sendfile`` moves before another file has its turn in the thread."""
 
 _GONE = "the client has gone"
+_UNFIT = frozenset((errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP))
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 Piece = bytes | tuple[int, int]
@@ -179,7 +181,12 @@ class PieceTransfer(Transfer):
     def run(self) -> None:
         """Read one piece; in a thread."""
         begin, end = self._left[-1]
-        self._data = os.pread(self._source.descriptor.fd, min(PIECE_BYTES, end - begin), begin)
+        size = min(PIECE_BYTES, end - begin)
+        try:
+            self._data = os.pread(self._source.descriptor.fd, size, begin)
+        except OSError as error:
+            self._failure = f"reading failed at byte {begin}: {error.strerror}"
+            return
         if not self._data:
             self._failure = f"the file ends at byte {begin}, before byte {end}"
 
@@ -234,6 +241,7 @@ class SocketTransfer(Transfer):
         "_length",
         "_loop",
         "_socket",
+        "_unfit",
     )
 
     def __init__(
@@ -250,6 +258,7 @@ class SocketTransfer(Transfer):
         self._length = self._end - self._at
         self._loop = loop
         self._socket: socket.socket | None = None
+        self._unfit = False  # the file system can't do it
         self._blocked = False
 
     def start(self) -> None:
@@ -263,9 +272,14 @@ class SocketTransfer(Transfer):
         self._socket = exchange.lent_socket()
         if self._socket is not None:
             self._move()
-            return
-        span: Piece = (self._at, self._end)
-        instead = PieceTransfer(exchange, self._source, (span,))
+        else:
+            self._send_pieces()
+
+    def _send_pieces(self) -> None:
+        """Go on through the connection: the socket can't be lent, or the file system knows no ``sendfile``."""
+        exchange = self._exchange
+        rest: Piece = (self._at, self._end)
+        instead = PieceTransfer(exchange, self._source, (rest,))
         self._advance(TransferState.OVER)
         self._release()
         exchange.take_back(self._head)
@@ -294,12 +308,16 @@ class SocketTransfer(Transfer):
         except (BrokenPipeError, ConnectionError):
             self._failure = _GONE
         except OSError as error:
-            self._failure = f"sending failed at byte {self._at}: {error.strerror}"
+            self._unfit = error.errno in _UNFIT
+            if not self._unfit:
+                self._failure = f"sending failed at byte {self._at}: {error.strerror}"
 
     def _moved(self) -> None:
         exchange = self._exchange
         exchange.sent = self._length - (self._end - self._at)
-        if self._at >= self._end:
+        if self._unfit:
+            self._send_pieces()
+        elif self._at >= self._end:
             self._over()
             exchange.finish()
         elif self._blocked and self._socket is not None:
