@@ -336,11 +336,14 @@ class Fronts:
         match made:
             case ModelAction():
                 known = self._reading.names["models"]
-                self.refer(made.model, known, "model", self._deeper(where, "model"))
+                if made.model not in known:
+                    self.refer(made.model, known, "model", self._deeper(where, "model"))
             case ProxyAction():
                 known = self._reading.names["pools"]
-                self.refer(made.pool, known, "pool", self._deeper(where, "pool"))
-                self._check_hash(made.hash_on, (*where, "hash_on"))
+                if made.pool not in known:
+                    self.refer(made.pool, known, "pool", self._deeper(where, "pool"))
+                if made.hash_on != "source":
+                    self._check_hash(made.hash_on, (*where, "hash_on"))
             case StaticAction():
                 root = self._files.folder(made.root, self._deeper(where, "root"))
                 made = msgspec.structs.replace(made, root=root)

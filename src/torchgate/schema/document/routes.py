@@ -17,6 +17,8 @@ from torchgate.schema.routes import FieldMatch, PathMatch
 ACTIONS = ("model", "proxy", "static", "redirect", "respond", "builtin")
 """Keys of which a route has exactly one."""
 
+_ACTIONS = frozenset(ACTIONS)
+
 
 def _path(value: object) -> PathMatch:
     """Return ``/v1`` (exact), ``/v1/*`` (prefix) or ``{ pattern = "..." }``."""
@@ -244,4 +246,5 @@ class Route(Level):
 
     def action(self) -> tuple[str, ...]:
         """Return the keys of the actions that are written."""
-        return tuple(key for key in ACTIONS if key in self.model_fields_set)
+        found = _ACTIONS & self.model_fields_set
+        return tuple(found) if len(found) < 2 else tuple(key for key in ACTIONS if key in found)
