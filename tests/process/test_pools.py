@@ -198,3 +198,70 @@ def test_a_silent_name_server_holds_up_neither_start_nor_end(serve):
             assert answer.json()["cause"] == "upstream-dns"
             assert "app.test" in answer.json()["detail"]
             assert service.stop(timeout_s=10) == 0
+
+
+POLICIES = """
+[service]
+gateways = 2
+metrics = "127.0.0.1:0"
+access_log = "off"
+[listeners.web]
+address = "127.0.0.1:0"
+[pools.hash]
+endpoints = [ENDPOINTS]
+balance = "hash"
+[pools.turns]
+endpoints = [{ address = "FIRST", weight = 3 }, "SECOND"]
+balance = "round-robin"
+[pools.fast]
+endpoints = [ENDPOINTS]
+balance = "least-time"
+[pools.reserve]
+endpoints = ["127.0.0.1:1", { address = "SECOND", backup = true }, { address = "THIRD", drain = true }]
+[routes.header]
+path = "/header"
+proxy = { pool = "hash", hash_on = "header:x-user" }
+[routes.cookie]
+path = "/cookie"
+proxy = { pool = "hash", hash_on = "cookie:id" }
+[routes.source]
+path = "/source"
+proxy = { pool = "hash", hash_on = "source" }
+[routes.turns]
+path = "/turns"
+proxy = "turns"
+[routes.fast]
+path = "/fast"
+proxy = "fast"
+[routes.reserve]
+path = "/reserve"
+proxy = "reserve"
+"""
+
+
+def test_every_policy_through_two_gateways(serve):
+    """Each request is on a connection of its own, so it may be either gateway that answers."""
+    with Origins(3) as origins:
+        addresses = [f"127.0.0.1:{port}" for port in origins.ports]
+        text = POLICIES.replace("ENDPOINTS", ", ".join(f'"{one}"' for one in addresses))
+        for word, address in zip(("FIRST", "SECOND", "THIRD"), addresses, strict=True):
+            text = text.replace(word, address)
+        with serve(text) as service:
+
+            def ask(path, times, **fields):
+                return [
+                    requests.get(f"{service.url}/{path}", headers=fields, timeout=20).text
+                    for _ in range(times)
+                ]
+
+            homes = {user: set(ask("header", 4, **{"x-user": str(user)})) for user in range(12)}
+            assert all(len(home) == 1 for home in homes.values())
+            assert len(set.union(*homes.values())) == 3
+            cookie = {"cookie": "a=b; id=7"}
+            assert len(set(ask("cookie", 8, **cookie))) == 1
+            assert len(set(ask("source", 8))) == 1
+            turns = ask("turns", 40)
+            assert 26 <= turns.count("0") <= 34
+            assert turns.count("0") + turns.count("1") == 40
+            assert set(ask("fast", 20)) <= {"0", "1", "2"}
+            assert set(ask("reserve", 10)) == {"1"}, "the first refuses, the last drains"
