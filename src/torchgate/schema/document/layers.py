@@ -26,9 +26,18 @@ def _fields(value: object) -> Fields:
     }
 
 
+def _single_fields(value: object) -> Fields:
+    found = _fields(value)
+    for name, given in found.items():
+        if len(given) != 1:
+            raise values.wrong(f"{name} has {len(given)} values, expected one", "add takes several")
+    return found
+
+
 _ONE_OR_MORE = values.one_of(SECRET_SCHEMA, {"type": "array", "items": SECRET_SCHEMA})
 _One = Annotated[
-    Fields, values.Parsed(_fields, {"type": "object", "additionalProperties": SECRET_SCHEMA})
+    Fields,
+    values.Parsed(_single_fields, {"type": "object", "additionalProperties": SECRET_SCHEMA}),
 ]
 _More = Annotated[
     Fields, values.Parsed(_fields, {"type": "object", "additionalProperties": _ONE_OR_MORE})

@@ -82,9 +82,13 @@ class Levels:
     def _edits(self, edits: Edits | None, path: Path) -> Iterator[Edit]:
         if edits is None:
             return
-        seen: dict[str, str] = {}
+        seen: dict[str, tuple[str, str]] = {}
         for verb, name, value, where in _written(edits, path):
-            other = seen.setdefault(name.lower(), verb)
+            other, spelt = seen.setdefault(name.lower(), (verb, name))
+            if other == verb and spelt != name and verb != "add":
+                self._reading.wrong(
+                    where, f"{name} is the same field as {spelt}", "case makes no difference"
+                )
             if {other, verb} in ({"set", "replace"}, {"set", "remove"}, {"replace", "remove"}):
                 self._reading.wrong(
                     where,

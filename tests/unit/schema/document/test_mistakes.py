@@ -155,6 +155,8 @@ ONE = [
         '[routes.r]\nrespond = "x"\nheaders.request = { set = { a = "1" }, replace = { A = "2" } }',
         "a is in replace and in set",
     ),
+    ('[routes.r]\nrespond = "x"\nheaders.request.set = { a = "1", A = "2" }', "is the same field as a"),
+    ('[routes.r]\nrespond = "x"\nheaders.request.set = { a = ["1", "2"] }', "a has 2 values"),
     ('[routes.r]\nrespond = "x"\nheaders.request.set = { connection = "x" }', "can't be edited"),
     ('[routes.r]\nrespond = "x"\nremove = true', "unknown key 'remove'"),
 ]  # fmt: skip

@@ -78,7 +78,7 @@ def test_another_action_takes_the_place_of_the_one_before(tmp_path):
 
 def test_more_can_be_said_of_an_action_that_was_written_in_short(tmp_path):
     base = BASE.replace('{ pool = "app", idempotent = true }', '"app"')
-    action = read(tmp_path, base, '[routes.app]\nproxy.idempotent = true\n').front.routes[0].action
+    action = read(tmp_path, base, "[routes.app]\nproxy.idempotent = true\n").front.routes[0].action
     assert (action.pool, action.idempotent) == ("app", True)
     soon = read(tmp_path, BASE, "[routes.debug]\nrespond.status = 503\n").front.routes[1].action
     assert (soon.body, soon.status) == ("debug", 503)
