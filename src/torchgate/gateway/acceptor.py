@@ -25,6 +25,9 @@ BATCH = 64
 PAUSE_S = 0.25
 """How long accepting stops when there are no descriptors."""
 
+TELL_AGAIN_S = 60.0
+"""Least time between two reports of it."""
+
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 _BUSY = (
@@ -81,7 +84,7 @@ class Acceptor:
         self._report = report
         self._spare = _spare()
         self._timer: asyncio.TimerHandle | None = None
-        self._told = False  # of the present shortage
+        self._tell_from_s = 0.0  # nothing is said before
         self.state = AcceptorState.IDLE
 
     def _advance(self, state: AcceptorState) -> None:
@@ -118,7 +121,6 @@ class Acceptor:
                     self._pause(error)
                     return
                 continue  # this client has gone already (accept(2), "Error handling")
-            self._told = False
             sock.setblocking(False)
             self._adopt(self._listener, sock)
 
@@ -129,8 +131,9 @@ class Acceptor:
         self._advance(AcceptorState.PAUSED)
         self._timer = self._loop.call_later(PAUSE_S, self._resume)
         self._listener.shared.meters.accept_paused()
-        if not self._told:
-            self._told = True
+        now_s = self._loop.time()
+        if now_s >= self._tell_from_s:
+            self._tell_from_s = now_s + TELL_AGAIN_S
             self._report(
                 f"accepting on {self._listener.config.name} pauses: {error.strerror}; clients wait, and it is "
                 f"tried again every {PAUSE_S:g} s"
