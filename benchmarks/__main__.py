@@ -50,6 +50,7 @@ SECTIONS: dict[str, Callable[[Plan], list[Row]]] = {
     "idle-front": idle_front.measure,
     "big": big.measure,
 }
+QUICK_SECTIONS = ("mlp", "nets", "startup", "idle")
 QUICK_PEERS = ("mosec", "fastapi")
 
 
@@ -64,7 +65,7 @@ def main() -> int:
     started, load = time.monotonic(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="torchgate-bench-") as folder:
         plan = _plan(arguments, Path(folder))
-        rows = [row for name in arguments.only for row in SECTIONS[name](plan)]
+        rows = [row for name in _sections(arguments) for row in SECTIONS[name](plan)]
     facts = _facts(plan, load, time.monotonic() - started)
     print_table(rows, facts)
     if arguments.json:
@@ -79,7 +80,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under two minutes, two peers")
     parser.add_argument(
-        "--only", type=_names(SECTIONS), default=list(SECTIONS), help=f"of {','.join(SECTIONS)}"
+        "--only", type=_names(SECTIONS), help=f"of {','.join(SECTIONS)}; quick: those of models"
     )
     peers = {peer.name: peer for peer in PEERS}
     parser.add_argument("--peers", type=_names(peers), help=f"of {','.join(peers)}")
@@ -89,6 +90,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", help="write all figures")
     parser.add_argument("--markdown", metavar="FILE", help="write the table")
     return parser.parse_args()
+
+
+def _sections(arguments: argparse.Namespace) -> list[str]:
+    if arguments.only:
+        return list(arguments.only)
+    return list(QUICK_SECTIONS if arguments.quick else SECTIONS)
 
 
 def _names(known: Mapping[str, object]) -> Callable[[str], list[str]]:
