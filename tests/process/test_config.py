@@ -115,6 +115,14 @@ def test_what_cannot_be_served_is_refused_with_exit_code_2(tmp_path, arguments, 
     assert said in " ".join(done.stderr.split())
 
 
+def test_the_file_of_the_folder_is_read_when_nothing_is_named(folder):
+    (folder / "torchgate.toml").write_text('[routes.r]\nproxy = "nix"\n')
+    for command in (("serve",), ("serve", "--grace", "3"), ("validate",)):
+        done = torchgate(*command, cwd=folder)
+        assert done.returncode == 2
+        assert "torchgate.toml:2:1: routes.r.proxy: no pool is named 'nix'" in done.stderr
+
+
 def test_a_mistake_is_an_event_for_machines(folder):
     (folder / "torchgate.toml").write_text('[routes.r]\nproxy = "nix"\n')
     with pytest.raises(StartError) as raised, Service("--config", "torchgate.toml", cwd=folder):
