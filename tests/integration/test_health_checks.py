@@ -84,6 +84,19 @@ def test_http_asks_for_the_host_it_is_told():
     asyncio.run(scene())
 
 
+def test_what_can_t_be_sent_is_a_failed_check_and_no_more():
+    async def scene():
+        async with origin() as (port, asked):
+            assert await check(member(port, kind="http", path="/grün €")) == ""
+            assert asked[0].startswith(b"GET /gr%C3%BCn%20%E2%82%AC HTTP/1.1\r\n")
+            assert "can't be made" in await check(member(port, kind="http", host="grün.test"))
+            endless = UpstreamTls(name="a" * 70 + ".test", verify=False)
+            assert "can't be made" in await check(member(port, kind="tls", tls=endless))
+            await asyncio.sleep(0.05)
+
+    asyncio.run(scene())
+
+
 def test_an_endless_answer_is_looked_at_only_so_far():
     async def scene():
         huge = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 1_000_000

@@ -188,3 +188,24 @@ def test_an_answer_that_turns_to_a_forbidden_address_gains_nothing(dns):
             assert stage.told["p"].cause is Cause.UPSTREAM_FORBIDDEN
 
     play(scene)
+
+
+def test_names_are_names_whoever_chose_them(dns):
+    """They stand in Host fields and logs: what a name server makes up must not, and ours may be international."""
+    dns.records["_http._tcp.evil.test", SRV] = ["1 1 80 a\r\nx: y.test."]
+    dns.records["xn--bcher-kva.test", A] = ["127.0.0.1"]
+
+    async def scene():
+        pools = (
+            pool("_http._tcp.evil.test", kind="srv", name="evil"),
+            pool("b\u00fccher.test:80", name="fine"),
+            pool("a b:80", "x" * 300 + ":80", name="odd"),
+        )
+        async with MembershipStage(*pools, dns=[dns.address]) as stage:
+            await stage.until(lambda: stage.members("fine"))
+            assert stage.members("fine")["127.0.0.1:80"].name == "xn--bcher-kva.test"
+            await stage.until(lambda: stage.told["evil"].cause is Cause.UPSTREAM_DNS)
+            assert stage.members("evil") == {}
+            await stage.until(lambda: "not a host name" in stage.told["odd"].detail)
+
+    play(scene)

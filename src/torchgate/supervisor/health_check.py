@@ -13,6 +13,7 @@ import functools
 import os
 import socket
 import ssl
+from urllib.parse import quote
 
 import httptools
 
@@ -47,6 +48,10 @@ async def check(member: WatchedMember) -> str:
         return f"TLS: {error.reason or error}"
     except OSError as error:
         return _reason(error)
+    except (
+        ValueError
+    ) as error:  # a name or path that can't be sent, such as a label of over 63 characters
+        return f"the check can't be made: {error}"
 
 
 async def _connect(member: WatchedMember) -> None:
@@ -92,14 +97,15 @@ def request(pool: PoolConfig, member: WatchedMember) -> bytes:
     if not host:
         name = f"[{found.name}]" if ":" in found.name else found.name
         host = f"{name}:{found.port}" if found.port else name
+    path = quote(pool.health.path, safe="/?#[]@!$&'()*+,;=:~%")
     lines = (
-        f"GET {pool.health.path} HTTP/1.1",
+        f"GET {path} HTTP/1.1",
         f"host: {host}",
         "user-agent: torchgate-health",
         "accept: */*",
         "connection: close",
     )
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
 
 class _Answer:

@@ -21,7 +21,15 @@ from torchgate.schema.pools import EndpointConfig, Health, PoolConfig
 from torchgate.supervisor import events
 from torchgate.supervisor.guard import Guard
 from torchgate.supervisor.member import WatchedMember
-from torchgate.supervisor.names import Found, Lookup, LookupFailed, Name, literal, split_address
+from torchgate.supervisor.names import (
+    Found,
+    Lookup,
+    LookupFailed,
+    Name,
+    in_ascii,
+    literal,
+    split_address,
+)
 from torchgate.supervisor.skew import Skew
 from torchgate.supervisor.slots import Slots
 
@@ -93,7 +101,7 @@ class Pool:
         found = literal(host, port)
         if found is not None:
             return _Source(endpoint, None, (found,))
-        return _Source(endpoint, Name(host, port, "name", least_s, most_s), ())
+        return _Source(endpoint, Name(in_ascii(host), port, "name", least_s, most_s), ())
 
     def _why(self) -> tuple[Cause, str]:
         """Return why it has no members, or what is missing beside them."""

@@ -78,6 +78,21 @@ def split_address(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._")
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text is a host name: it will stand in Host fields, logs and metrics, whoever chose it."""
+    return 0 < len(text) <= 253 and _NAME_CHARACTERS.issuperset(text) and text.strip(".") != ""
+
+
+def in_ascii(host: str) -> str:
+    """Return an internationalised name as name servers know it; what can't be one is left as it is."""
+    with contextlib.suppress(UnicodeError):
+        return host if host.isascii() else host.encode("idna").decode("ascii")
+    return host
+
+
 def literal(host: str, port: int) -> Found | None:
     """Return what needs no lookup: an IP address or a Unix socket; None for names."""
     if host.startswith("unix:"):

@@ -16,7 +16,7 @@ import msgspec
 import pycares
 
 from torchgate.supervisor.guard import has_route
-from torchgate.supervisor.names import Found, Lookup, LookupFailed
+from torchgate.supervisor.names import Found, Lookup, LookupFailed, is_name
 
 QUERY_TIMEOUT_S = 2.0  # per name server and try
 QUERY_TRIES = 2
@@ -54,6 +54,8 @@ class Resolver:
         Raises:
             LookupFailed: No answer, or none with an address.
         """
+        if not is_name(host):
+            raise LookupFailed(f"{host!r} is not a host name", gone=False)
         ares = self._channel() if fresh else self._ares
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_S):
@@ -101,7 +103,7 @@ class Resolver:
             one.data
             for one in answer.answer
             if isinstance(one.data, pycares.SRVRecordData)
-            and one.data.target not in ("", ".")  # RFC 2782: not offered here
+            and is_name(one.data.target)  # "." says that it is not offered here (RFC 2782)
         ]
         if not records or len(records) > MAX_ADDRESSES:
             raise LookupFailed(f"{name}: {len(records)} SRV records", gone=not records)
