@@ -118,14 +118,14 @@ def scan(routes, request):
     return best
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(st.lists(matches, max_size=8), requests)
 def test_the_table_finds_what_a_scan_over_all_routes_finds(routes, request):
     table = Table((match, index) for index, match in enumerate(routes))
     assert table.find(host_name(request.host), request) == scan(routes, request)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(conditions, min_size=14, max_size=40),
     st.lists(st.sampled_from([(), ("GET",), ("POST",)]), min_size=40, max_size=40),
@@ -139,7 +139,7 @@ def test_long_chains_at_one_place_are_searched_as_a_scan_would(many, methods, re
     assert table.find(host_name(request.host), request) == scan(routes, request)
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(st.lists(matches, min_size=1, max_size=8), requests)
 def test_the_methods_named_in_allow_are_those_that_would_find_a_route(routes, request):
     table = Table((match, index) for index, match in enumerate(routes))
@@ -154,7 +154,7 @@ def config(name, match):
     return RouteConfig(name=name, match=match, action=RespondAction())
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(matches, matches, requests)
 def test_without_a_tie_the_order_in_the_file_does_not_matter(one, other, request):
     assume(not list(ties([config("one", one), config("other", other)])))
@@ -167,6 +167,7 @@ def test_without_a_tie_the_order_in_the_file_does_not_matter(one, other, request
     assert forth == back
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_patterns_that_share_a_text_are_known_to_overlap(data):
     one = data.draw(patterns)
@@ -205,6 +206,7 @@ def one_at_a_time(fields, changes):
     return fields
 
 
+@settings(deadline=None)
 @given(edits, st.lists(st.tuples(field_names.map(str.encode), st.sampled_from([b"0", b"9"]))))
 def test_edits_together_do_what_they_do_one_at_a_time(changes, fields):
     editor = Editor(HeaderEdits(response=changes)).response
@@ -223,6 +225,7 @@ def test_edits_together_do_what_they_do_one_at_a_time(changes, fields):
 anything = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 
 
+@settings(deadline=None)
 @given(
     anything,
     anything,
@@ -247,6 +250,7 @@ def test_whatever_a_rewrite_makes_is_a_path_in_normal_form(strip, add, pattern, 
     assert normalise(encode(made)) == made
 
 
+@settings(deadline=None)
 @given(paths, queries)
 def test_a_path_in_normal_form_is_passed_on_byte_for_byte(path, query):
     target = encode(path) + (b"?" + query.encode() if query else b"")

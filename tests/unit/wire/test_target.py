@@ -1,7 +1,7 @@
 """Paths have one meaning."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchgate.errors import RequestError
@@ -45,6 +45,7 @@ def test_what_has_no_single_meaning_is_refused(raw):
         normalise(raw)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=30).map(lambda tail: b"/" + tail))
 def test_a_normal_form_is_its_own_and_stays_below_the_root(raw):
     try:
@@ -58,6 +59,7 @@ def test_a_normal_form_is_its_own_and_stays_below_the_root(raw):
         assert normalise(path.encode()) == path
 
 
+@settings(deadline=None)
 @given(
     st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\\"), max_size=20)
 )
