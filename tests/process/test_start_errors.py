@@ -165,6 +165,21 @@ def test_a_low_limit_of_open_files_is_raised_or_refused_with_the_way_to_mend_it(
     assert "4,096 open files - 100 in reserve: room for 3,996 of 20,000 client" in raised.stderr
 
 
+@pytest.mark.pain("N08")
+def test_a_service_without_descriptors_for_clients_is_refused_with_the_sum(tmp_path):
+    (tmp_path / "torchgate.toml").write_text(
+        '[listeners.a]\naddress = "127.0.0.1:0"\n[listeners.b]\naddress = "127.0.0.1:0"\n'
+        '[routes.hi]\npath = "/hi"\nrespond = {body = "hi"}\n[service]\nmetrics = false\n'
+    )
+    result = torchgate("serve", cwd=tmp_path, prefix=("prlimit", "--nofile=130:130"))
+    message = one_message(result, USAGE)
+    assert (
+        "130 open files - 100 in reserve: room for 15 of 20,000 client connections, 2 listeners share"
+        in " ".join(message.split())
+    )
+    assert "LimitNOFILE" in message
+
+
 def test_one_failing_model_among_several_is_named_and_ends_all(folder):
     arguments = ["fine=good.py:net", "wrong=good.py:number"]
     with pytest.raises(StartError) as caught, Service(*arguments, cwd=folder):
