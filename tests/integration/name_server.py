@@ -65,7 +65,7 @@ class NameServer:
         elif kind == AAAA:
             body = socket.inet_pton(socket.AF_INET6, text)
         else:
-            priority, weight, port, target = text.split()
+            priority, weight, port, target = text.split(" ", 3)
             body = struct.pack(">HHH", int(priority), int(weight), int(port)) + _wire(target)
         return b"\xc0\x0c" + struct.pack(">HHIH", kind, 1, self.ttl, len(body)) + body
 
