@@ -226,6 +226,37 @@ def test_idle_tls_connections_cost_little_memory_too(tmp_path):
             sock.close()
 
 
+def test_a_drain_lets_handshakes_under_way_end_and_answers_their_request(tmp_path):
+    authority = Authority()
+    front = FrontConfig(certificates=(authority.config("site", "x"),))
+    with GatewayProcess(tmp_path, front=front, tls=ListenerTls(certificates=("site",))) as gateway:
+        silent = gateway.connect()
+        sock = gateway.connect()
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = ssl.create_default_context(cadata=authority.pem)
+        tls = context.wrap_bio(incoming, outgoing, server_hostname="x")
+        with pytest.raises(ssl.SSLWantReadError):
+            tls.do_handshake()
+        hello = outgoing.read()
+        sock.sendall(hello[:100])
+        time.sleep(0.2)
+        gateway.drain(10)
+        time.sleep(0.2)
+        sock.sendall(hello[100:])
+        incoming.write(sock.recv(65536))
+        tls.do_handshake()
+        tls.write(GET)
+        sock.sendall(outgoing.read())
+        while piece := sock.recv(65536):
+            incoming.write(piece)
+        answer = tls.read(65536)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b"connection: close" in answer
+        assert silent.recv(1) == b""
+        assert gateway.wait_message(GatewayDrained).open == ()
+        assert gateway.process.wait(5) == 0
+
+
 def test_a_drain_ends_idle_connections_waits_for_busy_ones_and_says_what_is_open(tmp_path):
     with GatewayProcess(tmp_path) as gateway:
         idle = gateway.connect(GET)

@@ -41,6 +41,9 @@ SPARE_HANDSHAKES = 4
 HANDSHAKES_PER_TURN = 4
 """Handshakes begun in one turn of the loop: each costs up to a millisecond (an RSA signature), and requests wait."""
 
+DRAIN_HANDSHAKE_NS = NS_PER_S
+"""While draining: a handshake under way may take so long yet; its request is answered."""
+
 TELL_AGAIN_NS = 60 * NS_PER_S
 """Least time between two reports about connections without a right PROXY header."""
 
@@ -240,8 +243,13 @@ class Listener:
         """Close what is idle; what is busy closes after its answer."""
         for connection in tuple(self.connections):
             connection.drain()
-        for entrant in tuple(self._entering):
-            entrant.close()
+        until_ns = self.shared.now_ns() + DRAIN_HANDSHAKE_NS
+        for entrant in self._entering:
+            entrant.deadline_ns = min(entrant.deadline_ns, until_ns)
+
+    def open_connections(self) -> int:
+        """Return how many connections there are, with those whose handshake is under way."""
+        return len(self.connections) + len(self._entering)
 
     def open_requests(self) -> int:
         """Return how many requests are not answered yet."""

@@ -430,7 +430,7 @@ class Gateway:
         """Look how far the drain is; end when nothing is open or the time is over."""
         for listener in self._listeners:
             listener.drain()  # what became idle since
-        connections = sum(len(listener.connections) for listener in self._listeners)
+        connections = sum(listener.open_connections() for listener in self._listeners)
         gateway = self.snapshot.gateway
         if not connections or now_ns >= self._drain_deadline_ns:
             lines = [line for listener in self._listeners for line in listener.describe_open()]
