@@ -10,7 +10,7 @@ from torchgate.errors import Cause
 from torchgate.schema.document import values
 from torchgate.schema.document.secrets import SCHEMA as SECRET_SCHEMA
 from torchgate.schema.document.secrets import Secret, secret
-from torchgate.schema.document.tables import Of, Table, table
+from torchgate.schema.document.tables import Of, Short, Table, table
 from torchgate.schema.routes import ErrorPage
 
 Fields = dict[str, tuple[Secret, ...]]
@@ -117,7 +117,9 @@ class Layer(Table):
     headers: Headers | None = Field(
         None, description="Changes of header fields, merged with those of the levels above."
     )
-    pages: list[Annotated[Any, Of(Page)]] | None = Field(
+    pages: (
+        Annotated[list[Annotated[Any, Of(Page)]], Short(values.listed, {"type": "object"})] | None
+    ) = Field(
         None,
         description="Error pages; the first that fits is taken, those of deeper levels come first.",
     )

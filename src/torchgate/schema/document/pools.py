@@ -96,7 +96,10 @@ Pool = table(
     pools.PoolConfig,
     leave=("name",),
     types={
-        "endpoints": list[Annotated[Any, Of(Endpoint), Short(_endpoint, values.STRING)]],
+        "endpoints": Annotated[
+            list[Annotated[Any, Of(Endpoint), Short(_endpoint, values.STRING)]],
+            Short(values.listed, values.STRING),
+        ],
         "tls": Annotated[Any, Of(Tls), Short(_tls, {"const": True})] | None,
         "health": Annotated[
             Any, Of(Health), Short(_health, {"enum": ["http", "tcp", "tls", "off", False]})

@@ -69,10 +69,13 @@ class Reading:
         return self._objects[section]
 
     def given(self, path: Path) -> Any:
-        """Return what was written at a path."""
+        """Return what was written at a path; None when nothing was."""
         value: Any = self._tree
         for part in path:
-            value = value[part]
+            try:
+                value = value[part]
+            except (KeyError, IndexError, TypeError):
+                return None
         return value
 
     def wrong(self, path: Path, what: str, hint: str = "") -> None:

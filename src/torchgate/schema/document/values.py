@@ -277,6 +277,13 @@ def many(parse: Callable[[Any], Any]) -> Callable[[object], tuple[Any, ...]]:
     return parse_all
 
 
+def listed(value: Any) -> Any:
+    """Return a list for what may stand in place of one: one value, or a variable with values between commas."""
+    if isinstance(value, Filled) and value.whole:
+        return [_part(value, one) for one in value.split(",") if one.strip()]
+    return [value] if isinstance(value, str | dict) else value
+
+
 def at_least_one(parse: Callable[[Any], Any], without: str) -> Callable[[object], tuple[Any, ...]]:
     """Return a parser like `many` for lists that may not be empty; ``without`` says what leaving the key out means."""
     parse_all = many(parse)

@@ -97,6 +97,19 @@ def test_a_missing_variable_is_one_mistake_with_the_nearest_one(tmp_path):
     assert "did you mean GATEWAYS?" in found
 
 
+def test_endpoints_may_be_one_or_come_from_one_variable(tmp_path):
+    text = '[pools.p]\nendpoints = "${APPS}"\n[pools.q]\nendpoints = "b:2"\n[pools.r]\n'
+    text += 'endpoints = { address = "c:3", weight = 2 }\n' + ROUTE
+    pools = read(tmp_path, text, environ={"APPS": "a:1, a:2"}).front.pools
+    assert [[one.address for one in pool.endpoints] for pool in pools] == [
+        ["a:1", "a:2"],
+        ["b:2"],
+        ["c:3"],
+    ]
+    (found,) = mistakes(tmp_path, text, environ={"APPS": "a:1, a:x"})
+    assert "torchgate.toml:2:1: pools.p.endpoints: got 'a:x', expected HOST:PORT" in found
+
+
 def test_an_empty_variable_opens_a_route_to_no_more_hosts(tmp_path):
     text = '[routes.r]\nhost = "${HOSTS}"\nrespond = "x"\n'
     (found,) = mistakes(tmp_path, text, environ={"HOSTS": ""})
