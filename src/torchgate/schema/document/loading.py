@@ -117,9 +117,14 @@ class _Loading:
                 "nothing to serve: the file has neither models nor routes",
                 'such as [models.net] with target = "model.py:net", or [routes.app] with proxy = "app"',
             )
-        metrics = made.metrics
+        metrics = made.metrics  # at their default address they give way to a listener
+        is_written = "metrics" in reading.service.model_fields_set
         for one in made.listeners:
-            if metrics.port > 0 and (one.host, one.port) == (metrics.host, metrics.port):
+            if (
+                is_written
+                and metrics.port > 0
+                and (one.host, one.port) == (metrics.host, metrics.port)
+            ):
                 reading.wrong(
                     ("listeners", one.name, "address"),
                     "the metrics have this address already",

@@ -81,7 +81,7 @@ ONE = [
         "listeners.b.address: the listener a has this address already",
     ),
     (
-        '[listeners.a]\naddress = "127.0.0.1:8002"',
+        '[service]\nmetrics = "127.0.0.1:9"\n[listeners.a]\naddress = "127.0.0.1:9"',
         "listeners.a.address: the metrics have this address already",
     ),
     ('[certificates.c]\nchain = "x.pem"\nkey = "y.pem"', "certificates.c.key: y.pem doesn't exist"),
