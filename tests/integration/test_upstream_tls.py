@@ -11,7 +11,8 @@ import pytest
 
 from tests.certificates import Authority, cert_pem, key_pem
 from tests.integration.origin import OK
-from tests.integration.upstream_stage import UpstreamStage, on_loop
+from tests.integration.test_upstreams import SWITCH
+from tests.integration.upstream_stage import Peer, UpstreamStage, on_loop, until
 from torchgate.errors import Cause
 from torchgate.schema.pools import Member, UpstreamTls
 
@@ -37,7 +38,8 @@ def write(tmp_path, name, key, cert):
 class TlsOrigin:
     """Answers `OK` over TLS; ``names`` are those that clients asked for."""
 
-    def __init__(self, file, *, client_ca=None, most=ssl.TLSVersion.TLSv1_3):
+    def __init__(self, file, *, client_ca=None, most=ssl.TLSVersion.TLSv1_3, answer=OK):
+        self._answer = answer
         self.names = []
         self.subjects = []
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -75,7 +77,9 @@ class TlsOrigin:
                 data += piece
                 while b"\r\n\r\n" in data:
                     data = data.partition(b"\r\n\r\n")[2]
-                    sock.sendall(OK)
+                    sock.sendall(self._answer)
+                    if self._answer.startswith(b"HTTP/1.1 101"):
+                        sock.sendall(b"early" + sock.recv(1000).upper())
 
 
 def named(port, name="app.test"):
@@ -111,6 +115,44 @@ def test_the_name_can_be_set_and_an_address_can_be_one(authority, ca, tmp_path):
             async with UpstreamStage(origin.port, tls=UpstreamTls(ca=ca)) as stage:
                 assert (await stage.ask()).body == b"ok"
             assert origin.names == ["other.test", None]
+
+    run()
+
+
+def test_a_switched_connection_over_tls(authority, ca, tmp_path):
+    file = write(tmp_path, "app", *authority.issue("app.test"))
+
+    @on_loop
+    async def run():
+        with TlsOrigin(file, answer=SWITCH) as origin:
+            async with UpstreamStage(named(origin.port), tls=UpstreamTls(ca=ca)) as stage:
+                asker = await stage.ask(upgrade=b"websocket")
+                peer = Peer()
+                asker.tunnel.write(b"hello")
+                asker.tunnel.join(peer)
+                await until(lambda: asker.early + peer.data == b"earlyHELLO")
+                asker.tunnel.end()
+                await peer.lost.wait()
+
+    run()
+
+
+def test_a_long_answer_over_tls_is_read_only_as_it_is_taken(authority, ca, tmp_path):
+    file = write(tmp_path, "app", *authority.issue("app.test"))
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: 30000000\r\n\r\n" + b"x" * 30_000_000
+
+    @on_loop
+    async def run():
+        with TlsOrigin(file, answer=answer) as origin:
+            async with UpstreamStage(named(origin.port), tls=UpstreamTls(ca=ca)) as stage:
+                asker = stage.start()
+                await asker.got_head.wait()
+                asker.transfer.pause()
+                await asyncio.sleep(0.5)
+                assert len(asker.body) < 20_000_000
+                asker.transfer.resume()
+                await asker.over.wait()
+                assert len(asker.body) == 30_000_000
 
     run()
 
