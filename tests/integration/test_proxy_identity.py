@@ -97,7 +97,7 @@ def pair(tmp_path_factory):
         yield origin, stage
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     answer=answers(),
     method=st.sampled_from([b"GET", b"HEAD", b"POST", b"DELETE", b"OPTIONS", b"PATCH", b"ODD"]),
@@ -115,3 +115,15 @@ def test_a_proxied_answer_is_the_direct_one(pair, answer, method, version):
     direct = ask(origin.port, method, version)
     proxied = ask(stage.port, method, version)
     assert proxied == direct
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked", "close"])
+@pytest.mark.parametrize("method", [b"GET", b"HEAD"])
+@pytest.mark.parametrize("version", [0, 1])
+def test_every_status_in_every_framing(pair, framing, method, version):
+    origin, stage = pair
+    for status in STATUSES:
+        data = written((status, b"Why", FIELDS[:2], 10, framing, 4), method)
+        origin.script = lambda _seen, sock, data=data: sock.sendall(data) or False
+        direct = ask(origin.port, method, version)
+        assert ask(stage.port, method, version) == direct
