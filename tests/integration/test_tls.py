@@ -45,7 +45,9 @@ def show_certificate(context, tmp_path, key, cert):
 
 def connect(gate, name="a.test", context=None, session=None):
     context = context or client_context()
-    sock = context.wrap_socket(gate.connect(), server_hostname=name, session=session)
+    sock = context.wrap_socket(
+        gate.connect(), server_hostname=name, session=session, suppress_ragged_eofs=False
+    )
     gate._sockets.append(sock)
     return sock
 
