@@ -154,6 +154,24 @@ def test_the_metrics_listener_answers_what_it_should(service, path, method, stat
         assert bool(answer.read()) == (method != "HEAD")
 
 
+@pytest.mark.pain("N10")
+def test_metrics_are_for_this_machine_unless_asked_for(service):
+    """They listen on the loopback address only, and the main listener does not answer them."""
+    port = urllib.parse.urlsplit(service.metrics_url).port
+    listening = {
+        line.split()[1]
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+        if line.split()[3] == "0A" and int(line.split()[1].rpartition(":")[2], 16) == port
+    }
+    assert listening == {f"0100007F:{port:04X}"}
+    where = urllib.parse.urlsplit(service.url)
+    connection = http.client.HTTPConnection(where.hostname, where.port, timeout=5)
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        assert connection.getresponse().status == 404
+
+
 @pytest.mark.parametrize("action", [HANG, HANG_IN_C])
 def test_a_hung_worker_says_where_and_is_replaced(action):
     with Service(MODEL, "--timeout", "1") as service:

@@ -58,6 +58,7 @@ def test_allow_lets_through_in_every_spelling(address):
         ("10.0.0.1", "127.0.0.1", False),
     ],
 )
+@pytest.mark.pain("N10")
 def test_own_listener(bound, address, refused):
     guard = Guard((), [(bound, 8002)])
     assert bool(guard.refusal(address, 8002)) == refused
