@@ -167,7 +167,7 @@ def _explain(host: str, port: int, error: OSError) -> tuple[str, str]:
         by = f" by {owner}" if owner else ""
         return (
             f"port {port} on {host or '*'} is in use{by}",
-            "stop that process, or take another port (--port 0 takes any free one)",
+            "stop that process, or take another port (0 takes any free one)",
         )
     if error.errno == errno.EACCES:
         return (
