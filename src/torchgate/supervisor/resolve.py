@@ -15,6 +15,7 @@ import aiodns
 import msgspec
 import pycares
 
+from torchgate.errors import ConfigError
 from torchgate.supervisor.guard import has_route
 from torchgate.supervisor.names import Found, Lookup, LookupFailed, is_name
 
@@ -71,7 +72,13 @@ class Resolver:
     def _channel(self) -> aiodns.DNSResolver:
         ares = aiodns.DNSResolver(timeout=QUERY_TIMEOUT_S, tries=QUERY_TRIES)
         if self._servers:
-            ares.nameservers = self._servers
+            try:
+                ares.nameservers = self._servers
+            except pycares.AresError:
+                raise ConfigError(
+                    f"a name server in {', '.join(map(repr, self._servers))} is no address",
+                    "write ADDRESS, ADDRESS:PORT or [V6]:PORT under `dns` of [service]",
+                ) from None
         return ares
 
     async def close(self) -> None:
