@@ -18,7 +18,7 @@ SECTION = f"Proxied small request, one core, keep-alive, access log on, {CONNECT
 ANSWER = "GET, 200-byte answer"
 CPU_OF_NGINX, RATE_OF_NGINX, CPU_OF_GO = 1.5, 0.65, 0.5
 HEAVY = ("caddy", "traefik", "envoy")
-# The second is what a browser sends: seven fields more, one of them a secret, so that nothing of it is remembered.
+# The second is what a browser sends: six fields more, one of them a secret, so that nothing of it is remembered.
 BROWSER = {
     "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
     "Accept-Language": "en-GB,en;q=0.5",

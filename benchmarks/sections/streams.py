@@ -23,6 +23,8 @@ DIRECT = "direct"
 LATER_MS = 1.0
 TIMEOUT_S = 10.0
 REST_S = 0.002
+# With the line before it: a head may end in a digit 0 too.
+LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
 class Held(Exception):
@@ -74,7 +76,7 @@ def _one(sock: socket.socket, request: bytes, found: Found) -> None:
     sock.sendall(request)
     data = b""
     taken = 0
-    while not data.endswith(b"0\r\n\r\n"):
+    while not data.endswith(LAST_CHUNK):
         piece = sock.recv(65536)
         now = time.monotonic_ns()
         if not piece:
