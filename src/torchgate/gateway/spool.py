@@ -266,14 +266,11 @@ class Spool:
         """The client takes more."""
         exchange = self._exchange
         front = self._front
-        gone = 0
         while front and not exchange.congested:
             piece = front.popleft()
-            gone += len(piece)
-            exchange.write(piece)
-        if gone:
-            self._front_bytes -= gone
-            self._release(gone)
+            self._front_bytes -= len(piece)
+            self._release(len(piece))
+            exchange.write(piece)  # which may end the answer: the counts are right before it
         if self.state is SpoolState.OVER:
             return
         if self._front_bytes < BLOCK_BYTES:
@@ -330,31 +327,34 @@ class Spool:
         size = self._back_bytes
         if self._writing or size < BLOCK_BYTES:
             return
-        if not self._store.has_file_room(size):
+        store = self._store
+        if not store.has_file_room(size) or (self._fd < 0 and store.files >= store.max_files):
             return
         data = b"".join(self._back)
         self._back = []
         self._back_bytes = 0
         self._writing = size
-        self._store.file_bytes += size
+        store.file_bytes += size
         if self._fd < 0:
-            self._store.files += 1
-        job = _Write(self._store.directory, self._fd, data, self._written)
-        self._store.run(job.run, (), lambda result: self._stored(job, result))
+            store.files += 1
+        job = _Write(store.directory, self._fd, data, self._written)
+        store.run(job.run, (), lambda result: self._stored(job, result))
 
     def _stored(self, job: _Write, result: object) -> None:
         """A block is in the file, or could not get there."""
         size, self._writing = self._writing, 0
         self._fd = job.fd
-        if self.state is SpoolState.OVER:
-            self._written += size
-            if not self._reading:
-                self._close_file()
-            return
         if isinstance(result, Exception):
             self._store.file_bytes -= size
             if self._fd < 0:
                 self._store.files -= 1
+        if self.state is SpoolState.OVER:
+            if not isinstance(result, Exception):
+                self._written += size
+            if not self._reading:
+                self._close_file()
+            return
+        if isinstance(result, Exception):
             self._back.insert(0, job.data)
             self._back_bytes += size
             self._store.failed(result)
