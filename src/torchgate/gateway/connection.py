@@ -183,10 +183,12 @@ class Connection(Receiver):
 
     def pause(self) -> None:
         """See `torchgate.gateway.sink.SwitchedClient.pause`."""
+        self._body_paused = True  # so that `read_on` leaves it so when the client takes more
         self._stop_reading()
 
     def resume(self) -> None:
         """See `torchgate.gateway.sink.SwitchedClient.resume`."""
+        self._body_paused = False
         self._resume_reading()
 
     # --- what the listener and the sweep ask --------------------------------------------------
