@@ -210,6 +210,8 @@ class Proxied(UpstreamRequest):
             if not transfer.write_body(piece):
                 self._exchange.pause_body()
             return
+        if self._started_ns:
+            return  # the answer is here whole, and waits for its client: nobody wants the rest
         size = len(piece)
         if not self._exchange.hold(size):
             raise RequestError(
