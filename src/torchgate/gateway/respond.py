@@ -20,6 +20,7 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _REASONS: dict[int, bytes] = {s.value: s.phrase.encode() for s in HTTPStatus}
 _KEPT = 256  # most entries of a table of bytes that repeat
+_KEPT_BYTES = 1024  # longer field lines are written anew
 
 
 def http_date(unix_s: int) -> bytes:
@@ -60,6 +61,7 @@ class HeadWriter:
             self._date = http_date(second)
             self.own = _own(self._date)
             self._kept.clear()
+            self._lines.clear()  # not all of them come again, and some hold what a client sent
 
     def start(self, status: int, content_type: bytes | str) -> bytes:
         """Return status line, server, date and content type."""
@@ -77,7 +79,7 @@ class HeadWriter:
         return kept
 
     def fields(self, headers: Headers) -> bytes:
-        """Return field lines as they go on the wire; those of handlers' constant tuples are kept.
+        """Return field lines as they go on the wire; those of tuples are kept for a second.
 
         Raises:
             ValueError: A value would break out of its line.
@@ -87,7 +89,7 @@ class HeadWriter:
         lines = self._lines.get(headers)
         if lines is None:
             lines = field_lines(headers)
-            if len(self._lines) < _KEPT:
+            if len(self._lines) < _KEPT and len(lines) <= _KEPT_BYTES:
                 self._lines[headers] = lines
         return lines
 

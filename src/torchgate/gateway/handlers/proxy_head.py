@@ -162,6 +162,7 @@ def answer_lines(fields: Headers, *, with_length: bool) -> bytes:
 _PASSED_ON: dict[bytes, bool] = {}
 _PASSED_BACK: dict[bytes, bool] = {}
 _KEPT_NAMES = 1024  # of each of these
+_KEPT_NAME_BYTES = 64  # longer ones are judged anew: clients choose them
 _USUAL_OPTIONS = frozenset((b"close", b"keep-alive", b"upgrade"))
 _ANSWER_DROPS = (HOP_BY_HOP - {b"te"}) | {b"x-request-id"}
 
@@ -175,7 +176,9 @@ def _collect(
         passes = known.get(name)
         if passes is None:
             passes = judge(name)
-            if len(known) < _KEPT_NAMES:
+            if len(name) <= _KEPT_NAME_BYTES:
+                if len(known) >= _KEPT_NAMES:
+                    known.clear()  # else names somebody made up would keep the usual ones out for ever
                 known[name] = passes
         if passes and name not in named:
             parts += (name, b": ", value, b"\r\n")
