@@ -84,7 +84,7 @@ class StaticHandler:
         if look is None:
             exchange.respond_error(RequestError(Cause.DISK_BUSY, _BUSY, retry_after_s=1))
         else:
-            look.waiting.append(exchange)
+            _join(look.waiting, exchange)
 
     def _look(self, path: str, known: Found | None) -> _Look | None:
         """Return the look at the disk for a path, begun now unless one is under way; None when the disk is too busy."""
@@ -181,7 +181,7 @@ class StaticHandler:
         """Answer once the file is compressed, which is kept; uncompressed when the threads are too busy."""
         waiting = found.packing.get(coding)
         if waiting is not None:
-            waiting.append(exchange)
+            _join(waiting, exchange)
         elif self._disk.submit(_Pack(self, found, coding)):
             found.packing[coding] = [exchange]
         else:
@@ -269,6 +269,14 @@ class _Pack(Job):
         """Let nobody wait for a defect."""
         del error
         self._handler.give_up(self._found.packing.pop(self._coding, []))
+
+
+def _join(waiting: list[Exchange], exchange: Exchange) -> None:
+    """Have one more wait, and forget those that were answered or have gone: a disk may stand still for hours."""
+    count = len(waiting)
+    if count >= AT_ONCE and not count & (count - 1):  # at powers of two
+        waiting[:] = [one for one in waiting if one.state is _OPEN]
+    waiting.append(exchange)
 
 
 def _wish(exchange: Exchange) -> Wish:
