@@ -45,7 +45,6 @@ class Template:
 
     Args:
         text: The text.
-        more: Further placeholder names that are allowed here.
 
     Attributes:
         text: As written.
