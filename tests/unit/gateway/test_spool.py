@@ -1,0 +1,61 @@
+"""A spool's counts, whatever fails: work for the disk is done when the test says so."""
+
+import types
+
+import pytest
+
+from torchgate.gateway.spool import (
+    BLOCK_BYTES,
+    MEMORY_BYTES,
+    NS_PER_S,
+    Spool,
+    SpoolState,
+    SpoolStore,
+)
+
+
+class Exchange:
+    """A client that takes nothing."""
+
+    congested = True
+    on_drained = None
+
+    def hold(self, size):
+        return True
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = SpoolStore(None, lambda: 1, str(tmp_path), 1 << 30, 1 << 30, lambda _text: None)
+    store.usable = True
+    store.jobs = []
+    store.run = lambda work, args, done: store.jobs.append((work, args, done))
+    return store
+
+
+def filing(store):
+    """Return a spool that has just begun to write its file."""
+    transfer = types.SimpleNamespace(pause=lambda: None, resume=lambda: None)
+    spool = Spool(store, Exchange(), transfer)
+    spool.put(b"x" * MEMORY_BYTES)
+    spool.look(NS_PER_S)
+    assert spool.state is SpoolState.FILE
+    return spool
+
+
+def test_files_that_begin_at_once_stay_within_their_bound(store):
+    store.max_files = 1
+    spools = [filing(store) for _ in range(3)]
+    for spool in spools:
+        spool.put(b"y" * BLOCK_BYTES)
+    assert (store.files, len(store.jobs)) == (1, 1)
+
+
+def test_a_file_that_fails_after_its_client_has_gone_is_counted_off(store):
+    spool = filing(store)
+    spool.put(b"y" * BLOCK_BYTES)
+    assert (store.files, store.file_bytes) == (1, BLOCK_BYTES)
+    spool.drop()
+    ((_work, _args, done),) = store.jobs
+    done(OSError(28, "No space left on device"))
+    assert (store.files, store.file_bytes, store.memory_bytes) == (0, 0, 0)
