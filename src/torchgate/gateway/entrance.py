@@ -77,7 +77,7 @@ class ProxyEntrance:
         proxies = self._listener.proxies
         if proxies is None or not proxies.holds(address):
             self._listener.refused_proxy(
-                address or "a Unix socket", "is in no network of proxy_protocol"
+                address or "a Unix socket", "it is in no network of proxy_protocol"
             )
             self.abort()
         elif not self._listener.entered(self):
@@ -128,7 +128,7 @@ class ProxyEntrance:
         if now_ns >= self.deadline_ns and self._raw is not None:
             peer = self._raw.get_extra_info("peername")
             self._listener.refused_proxy(
-                str(peer[0]) if peer else "a Unix socket", "sent no whole PROXY header in time"
+                str(peer[0]) if peer else "a Unix socket", "it sent no whole PROXY header in time"
             )
             self.abort()
 

@@ -203,7 +203,7 @@ class Listener:
         if now_ns >= self._proxy_told_ns:
             self._proxy_told_ns = now_ns + TELL_AGAIN_NS
             self.shared.report(
-                f"listener {self.config.name}: closed a connection from {address}, which {why}"
+                f"listener {self.config.name}: closed a connection from {address}: {why}"
             )
 
     def queue_handshake(self, entrant: TlsTransport) -> None:

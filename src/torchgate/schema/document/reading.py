@@ -147,25 +147,24 @@ class Reading:
     def _table(self, kind: Any, given: Any, path: Path) -> Any:
         """Validate a table; keys that are wrong are noted and left out, so that the rest is judged too.
 
+        What is left out is the innermost key: one wrong limit hides neither its neighbours nor the table around it.
         None when nothing usable is left.
         """
-        dropped: set[Any] = set()
+        dropped: set[Path] = set()
         while True:
             try:
                 return kind.__pydantic_validator__.validate_python(given)
             except ValidationError as error:
                 found = error.errors(include_url=False)
-            bad = {one["loc"][0] if one["loc"] else None for one in found}
             for one in found:
-                if one["type"] != "missing" or one["loc"][0] not in dropped:
+                if one["type"] != "missing" or one["loc"] not in dropped:
                     self._note(kind, path, one)
-            if not isinstance(given, dict):
-                return None
-            known = {key: value for key, value in given.items() if key not in bad}
-            if len(known) == len(given):  # a required key is missing
+            bad = {_innermost(given, one["loc"]) for one in found} - {()}
+            if not bad:  # a required key is missing, or it is no table
                 return None
             dropped |= bad
-            given = known
+            for way in sorted(bad, key=len, reverse=True):
+                given = _without(given, way)
 
     def _note(self, kind: type[Table], path: Path, error: Any) -> None:
         way = tuple(error["loc"])
@@ -188,6 +187,22 @@ class Reading:
             self.wrong(full, f"got {values.shown(got)}, expected a list")
         else:
             self.wrong(full, f"got {values.shown(got)}: {error['msg']}")
+
+
+def _innermost(table: Any, way: Path) -> Path:
+    """Return the way to the innermost key that is written on a way; lists are taken as a whole."""
+    depth = 0
+    while depth < len(way) and isinstance(table, dict) and way[depth] in table:
+        table = table[way[depth]]
+        depth += 1
+    return way[:depth]
+
+
+def _without(table: dict[Any, Any], way: Path) -> dict[Any, Any]:
+    key, *deeper = way
+    if not deeper:
+        return {name: value for name, value in table.items() if name != key}
+    return {**table, key: _without(table[key], tuple(deeper))}
 
 
 def _quoted(path: Path, key: str, table: dict[str, Any]) -> str:

@@ -56,6 +56,33 @@ def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name(tmp_pa
         assert line.startswith(f"torchgate.toml:{wanted}")
 
 
+MIXED = """\
+[routes.api]
+proxy = { pool = "ap", upgrades = [5, 6], host = 7 }
+limits = "nope"
+policies = ["none"]
+headers.response.set = { connection = "x" }
+[routes.files]
+path = "/files/*"
+static = { root = "nowhere", index = 5 }
+"""
+
+
+@pytest.mark.pain("N17")
+def test_a_value_of_a_wrong_type_hides_no_wrong_name_beside_it(tmp_path):
+    found = mistakes(tmp_path, MIXED)
+    assert [line.split(": ")[1] for line in found] == [
+        "routes.api.proxy.pool",
+        "routes.api.proxy.upgrades",
+        "routes.api.proxy.host",
+        "routes.api.limits",
+        "routes.api.policies[0]",
+        "routes.api.headers.response.set.connection",
+        "routes.files.static.root",
+        "routes.files.static.index",
+    ]
+
+
 # What is written (beside a route), and what is said of it.
 ONE = [
     ("[service]\ngateway = 2", "service.gateway: unknown key 'gateway' | did you mean gateways?"),
