@@ -59,9 +59,9 @@ def written(kind: type[Table], depth: int = 0) -> st.SearchStrategy[dict[str, ob
             lambda picked: {key: made[key] for key in picked if key in made}
         )
     )
-    return st.tuples(few, st.dictionaries(st.sampled_from(["pth", "remove"]), SCALARS, max_size=1)).map(
-        lambda both: {**both[0], **both[1]} if both[1] and depth == 0 else both[0]
-    )
+    return st.tuples(
+        few, st.dictionaries(st.sampled_from(["pth", "remove"]), SCALARS, max_size=1)
+    ).map(lambda both: {**both[0], **both[1]} if both[1] and depth == 0 else both[0])
 
 
 DOCUMENTS = st.fixed_dictionaries(

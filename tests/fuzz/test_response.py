@@ -10,7 +10,8 @@ from torchgate.errors import ProtocolError
 PARTS = [
     b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 204 No Content\r\n", b"HTTP/1.1 103 x\r\n", b"HTTP/1.0 200 OK\r\n",
     b"HTTP/1.1 304 \r\n", b"HTTP/1.1 500\r\n", b"\r\n", b"\n", b"\r", b"Content-Length: 3\r\n", b"Content-Length:",
-    b"Transfer-Encoding: chunked\r\n", b"abc", b"3\r\n", b"0\r\n", b"3;x=y\r\n", b" ", b"\t", b":", b"A: b\r\n", b"Connection: close\r\n", b"\0", b"\x80",
+    b"Transfer-Encoding: chunked\r\n", b"abc",
+    b"3\r\n", b"0\r\n", b"3;x=y\r\n", b" ", b"\t", b":", b"A: b\r\n", b"Connection: close\r\n", b"\0", b"\x80",
     b"X", b"+", b"0x", b"1_0", b",", b"chunked", b"Keep-Alive: timeout=5\r\n",
 ]  # fmt: skip
 WELL = st.builds(

@@ -23,7 +23,9 @@ def main() -> int:
     # Ctrl-C and a closed terminal reach the whole process group; what to do about them is the supervisor's decision.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    gc.set_threshold(*GC_THRESHOLDS)  # from here on, since a large configuration makes many objects at once
+    gc.set_threshold(
+        *GC_THRESHOLDS
+    )  # from here on, since a large configuration makes many objects at once
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(link))
     return 0

@@ -47,7 +47,9 @@ def test_bounds_are_inclusive() -> None:
 def test_a_full_block_gives_the_spill_value() -> None:
     """Too many label values cost accuracy of the surplus, never an error in a request."""
     block = counters.CounterBlock(counters.create_block())
-    indexes = {block.register(counters.COUNTER, "c", (str(i),)) for i in range(counters.MAX_VALUES + 1)}
+    indexes = {
+        block.register(counters.COUNTER, "c", (str(i),)) for i in range(counters.MAX_VALUES + 1)
+    }
     assert 0 in indexes
     assert max(indexes) < counters.MAX_VALUES
     block.values[0] += 1
