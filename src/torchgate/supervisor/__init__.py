@@ -11,7 +11,8 @@ Reading order:
 - `tree`: slots and the links between them
 - `child`: one slot, its states, the system calls
 - `launch`: a process with its control link, also ahead of its slot
-- `environment`, `sockets`, `unix_socket`, `limits`, `host`, `strays`: what children inherit, what the machine allows, leftovers
+- `environment`, `sockets`, `unix_socket`: what children inherit
+- `limits`, `host`, `strays`: what the machine allows, and leftovers
 - `certificates`: everything that can be wrong with a certificate, before a client finds out
 - `restart`, `health`, `deaths`: decisions without I/O
 - `pool_loop`: looks up the names of pools, checks their endpoints

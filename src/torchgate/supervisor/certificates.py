@@ -8,6 +8,7 @@ are strong enough. Sources: RFC 5280, RFC 9525, the CA/Browser Forum's baseline 
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import ssl
 import time
 from collections.abc import Iterator
@@ -182,7 +183,7 @@ def _spki(public: object) -> bytes:
 
 
 def _chain_problems(certificates: list[x509.Certificate], chain: str) -> Iterator[str]:
-    for position, (lower, upper) in enumerate(zip(certificates, certificates[1:], strict=False), 1):
+    for position, (lower, upper) in enumerate(itertools.pairwise(certificates), 1):
         if not _signed_by(lower, upper):
             yield (
                 f"{chain}: certificate {position + 1} ({_title(upper)}) did not sign certificate {position} "
@@ -215,7 +216,7 @@ def _is_ca(certificate: x509.Certificate) -> bool:
 
 
 def _names_its_issuer(certificate: x509.Certificate) -> bool:
-    """Whether it says where its issuer's certificate can be had, as those of public CAs do (RFC 5280 section 4.2.2.1)."""
+    """Whether it says where its issuer's can be had, as those of public CAs do (RFC 5280 section 4.2.2.1)."""
     try:
         access = certificate.extensions.get_extension_for_class(x509.AuthorityInformationAccess)
     except x509.ExtensionNotFound:
