@@ -27,7 +27,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         decompression_ratio: 413; inflated size by compressed size, judged above 1 MiB.
         connections: 503; open connections of one gateway, lowered to what file descriptors allow. One
             more is accepted, told why, and closed.
-        connections_per_client: 429; open connections of one client address; 0 for no bound of its own.
+        connections_per_client: 429; open connections of one client address to one gateway; 0 for no bound of its own.
         pipelined: none; requests of one connection in progress before reading from it pauses.
         header_timeout_s: 408; first byte of a request to the end of its headers.
         body_rate_bytes_s: 408; least mean rate of a body, once ``body_grace_s`` has passed.
