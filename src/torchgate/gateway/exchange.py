@@ -165,6 +165,7 @@ class Exchange(LogEntry):
         self.forwarded: Forwarded | None = None
         self.pool = ""
         self.endpoint = ""
+        self.failure = ""
         self.attempts = 0
         self.awaits_client = False
         self.first_byte_us = 0

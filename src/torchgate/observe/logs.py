@@ -66,6 +66,7 @@ class LogEntry:
         size, sent: Bytes of the two bodies.
         queue_us, compute_us, replica: From the worker; replica is -1 when none was involved.
         pool, endpoint, attempts, first_byte_us: When a pool was asked; ``pool`` is empty otherwise.
+        failure: Why the pool could not answer, with names that clients don't get; empty otherwise.
     """
 
     __slots__ = (
@@ -74,6 +75,7 @@ class LogEntry:
         "client",
         "compute_us",
         "endpoint",
+        "failure",
         "first_byte_us",
         "method",
         "model",
@@ -92,6 +94,7 @@ class LogEntry:
     client: bytes
     compute_us: int
     endpoint: str
+    failure: str
     first_byte_us: int
     method: bytes
     model: str
@@ -175,6 +178,8 @@ class AccessLog:
                 entry.first_byte_us // 1000,
                 entry.first_byte_us % 1000,
             )
+            if entry.failure:
+                upstream += b',"detail":' + _json(entry.failure)
         worker = _NO_WORKER
         if entry.replica >= 0 or entry.queue_us or entry.compute_us:
             worker = _WORKER % (entry.queue_us * 1e-3, entry.compute_us * 1e-3, entry.replica)

@@ -13,6 +13,7 @@ Read in this order:
 - `front`: the user's routes of a listener.
 - `proxy`: requests to pools of other servers.
 - `proxy_head`, `proxy_upgrade`: what of a head is passed on; switching protocols.
+- `proxy_errors`: what clients are told when a pool could not answer.
 - `redirect`, `fixed`: its simplest actions.
 
 `routes` makes the table of one snapshot.

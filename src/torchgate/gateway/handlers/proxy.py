@@ -15,6 +15,7 @@ from torchgate.clock import NS_PER_S
 from torchgate.errors import Cause, RequestError
 from torchgate.gateway.exchange import Exchange, ExchangeState
 from torchgate.gateway.forwarded import forwarded_lines
+from torchgate.gateway.handlers.proxy_errors import told
 from torchgate.gateway.handlers.proxy_head import Reading, answer_lines, read_head
 from torchgate.gateway.handlers.proxy_upgrade import agreed
 from torchgate.gateway.placeholders import Placeholders
@@ -309,6 +310,7 @@ class Proxied(UpstreamRequest):
     def on_failure(self, error: UpstreamError) -> None:
         """See `torchgate.upstream.transfer.Caller.on_failure`."""
         exchange = self._exchange
+        exchange.failure = error.detail
         transfer, self._transfer = self._transfer, None
         if transfer is not None:
             self._note(transfer)
@@ -316,9 +318,7 @@ class Proxied(UpstreamRequest):
             self._spool.drop()
         if exchange.state is _OPEN:
             exchange.upgrading = False
-            exchange.respond_error(
-                RequestError(error.cause, error.detail, retry_after_s=error.retry_after_s)
-            )
+            exchange.respond_error(told(error))
         else:
             exchange.break_off(error.cause)
 
