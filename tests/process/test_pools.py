@@ -163,7 +163,7 @@ def test_an_endpoint_that_answers_errors_is_ejected_in_all_gateways(serve):
 
 
 def test_a_pool_whose_addresses_are_refused_says_so(serve):
-    text = config([1]).replace('"127.0.0.1:1"', '"169.254.169.254:80"')
+    text = config([1]).replace('"127.0.0.1:1"', '"169.254.169.254:80"').replace('"off"', '"-"')
     with serve(text) as service:
         answer = requests.get(service.url, timeout=20)
         assert answer.status_code == 502
@@ -191,7 +191,7 @@ def test_a_silent_name_server_holds_up_neither_start_nor_end(serve):
     with NameServer() as dns:
         dns.silent = True
         text = config([], top=f'dns = ["{dns.address}"]')
-        text = text.replace("endpoints = []", 'endpoints = ["app.test:80"]')
+        text = text.replace("endpoints = []", 'endpoints = ["app.test:80"]').replace('"off"', '"-"')
         with serve(text) as service:
             answer = requests.get(service.url, timeout=20)
             assert answer.status_code == 502
