@@ -91,6 +91,7 @@ class Others:
         self.seconds.append(time.monotonic() - began)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_slow_clients_do_not_keep_others_from_their_answers(tmp_path, kind):
