@@ -230,6 +230,7 @@ def test_an_answer_before_the_end_of_the_body_does_not_shift_the_next(stage, fie
     stage.others_get_their_own()
 
 
+@pytest.mark.slow  # each waits ten seconds for what must not come
 @pytest.mark.parametrize(
     "answer",
     [
