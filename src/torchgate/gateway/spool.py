@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import enum
 import os
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from torchgate.clock import NS_PER_S
 from torchgate.errors import Cause
 from torchgate.gateway.exchange import Exchange, ExchangeState
+from torchgate.gateway.files.disk import Disk, Job
 from torchgate.schema.descriptors import SPOOL_FILES
 from torchgate.upstream.transfer import Transfer
 
@@ -40,9 +39,30 @@ PATIENCE_S = 0.1
 CHECK_S = 5.0
 """How often the directory is tried."""
 
-THREADS = 2
-
 _STREAMING = ExchangeState.STREAMING
+
+
+class _Work(Job):
+    """One piece of disk work of a spool; ``done`` gets what it returned or raised."""
+
+    __slots__ = ("_args", "_done", "_result", "_work")
+
+    def __init__(
+        self, work: Callable[..., object], args: tuple[object, ...], done: Callable[[object], None]
+    ) -> None:
+        self._work = work
+        self._args = args
+        self._done = done
+        self._result: object = None
+
+    def run(self) -> None:
+        try:
+            self._result = self._work(*self._args)
+        except Exception as error:  # noqa: BLE001 - whatever it was, somebody waits for the end of this
+            self._result = error
+
+    def finished(self) -> None:
+        self._done(self._result)
 
 
 class SpoolStore:
@@ -66,13 +86,12 @@ class SpoolStore:
         memory_bytes: int,
         report: Callable[[str], None],
     ) -> None:
-        self._loop = loop
         self.now_ns = now_ns
         self.directory = directory or tempfile.gettempdir()
         self._max_bytes = max_bytes
         self._max_memory = memory_bytes
         self._report = report
-        self._threads: ThreadPoolExecutor | None = None
+        self._disk = Disk(loop, report, "spool")
         self._waiting: set[Spool] = set()  # they have stopped their upstream
         self._next_check_ns = 0
         self._checking = False
@@ -98,18 +117,7 @@ class SpoolStore:
         self, work: Callable[..., object], args: tuple[object, ...], done: Callable[[object], None]
     ) -> None:
         """Do disk work in a thread; ``done`` gets its result, or the exception it raised, on the loop."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="spool")
-
-        def job() -> None:
-            try:
-                result = work(*args)
-            except Exception as error:  # noqa: BLE001 - whatever it was, somebody waits for the end of this
-                result = error
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(done, result)
-
-        self._threads.submit(job)
+        self._disk.go_on(_Work(work, args, done))
 
     def has_memory(self) -> bool:
         """Whether spools may hold more in memory."""
@@ -132,10 +140,9 @@ class SpoolStore:
         self._waiting.discard(spool)
 
     def close(self) -> None:
-        """End the threads; files without names vanish with their descriptors."""
+        """End the threads, waiting for none (one may hang in the kernel); files vanish with their descriptors."""
         self._closed = True
-        if self._threads is not None:
-            self._threads.shutdown(wait=True, cancel_futures=True)
+        self._disk.close()
 
     def _checked(self, result: object) -> None:
         self._checking = False

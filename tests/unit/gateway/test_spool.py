@@ -1,5 +1,8 @@
 """A spool's counts, whatever fails: work for the disk is done when the test says so."""
 
+import asyncio
+import threading
+import time
 import types
 
 import pytest
@@ -59,3 +62,22 @@ def test_a_file_that_fails_after_its_client_has_gone_is_counted_off(store):
     ((_work, _args, done),) = store.jobs
     done(OSError(28, "No space left on device"))
     assert (store.files, store.file_bytes, store.memory_bytes) == (0, 0, 0)
+
+
+def test_a_directory_that_hangs_does_not_hold_up_the_end():
+    """A thread that never comes back from the kernel is left behind: `close` returns at once."""
+    loop = asyncio.new_event_loop()
+    store = SpoolStore(loop, time.monotonic_ns, "", 1 << 20, 1 << 20, print)
+    begun, go = threading.Event(), threading.Event()
+
+    def hang():
+        begun.set()
+        go.wait(30)
+
+    store.run(hang, (), lambda _result: None)
+    assert begun.wait(5)
+    began_s = time.monotonic()
+    store.close()
+    assert time.monotonic() - began_s < 5
+    go.set()
+    loop.close()
