@@ -1,5 +1,6 @@
 """dropseed/h1spec, strict mode: every check of RFC 9112 and 9110 it makes, on our own answers and on proxied ones."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -38,6 +39,9 @@ proxy = "origin"
 @pytest.fixture(scope="module")
 def h1spec():
     folder = ROOT / ".suites" / "h1spec"
+    if not folder.is_dir() and "CI" in os.environ:  # a machine without the network skips
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run([ROOT / "scripts" / "get-h1spec"], check=False, timeout=30)
     if not folder.is_dir():
         pytest.skip("h1spec is not there; scripts/get-h1spec fetches it from GitHub")
     return folder
