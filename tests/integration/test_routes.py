@@ -4,12 +4,12 @@ import types
 
 import pytest
 
-from tests.integration.gateway_stage import Stage, read_answer
+from tests.integration.gateway_stage import Stage, broken, read_answer
 from tests.unit.routing.requests import exact, match, prefix
 from torchgate.gateway.handlers import health
 from torchgate.gateway.handlers.front import FrontRoutes
 from torchgate.gateway.router import Route, Router
-from torchgate.schema.front import FrontConfig
+from torchgate.schema.front import FrontConfig, HostConfig
 from torchgate.schema.routes import (
     BuiltinAction,
     HeaderEdit,
@@ -64,7 +64,11 @@ class RouteStage(Stage):
     def make_router(self):
         snapshot = types.SimpleNamespace(front=self._front, models={})
         context = types.SimpleNamespace(snapshot=snapshot, service=None, shared=self.shared)
-        built = [Route("/healthz", {b"GET": health.live}), Route("/only", {b"DELETE": health.live})]
+        built = [
+            Route("/healthz", {b"GET": health.live}),
+            Route("/only", {b"DELETE": health.live}),
+            Route("/defect", {b"GET": broken}),
+        ]
         return Router(built, (), FrontRoutes(context, self.config))
 
     def get(self, path, host="h", *lines, method="GET"):
@@ -218,3 +222,59 @@ def test_the_asterisk_form_is_answered_by_the_listener(stage):
 def test_routes_of_other_listeners_do_not_answer(tmp_path):
     with RouteStage(tmp_path, front=FRONT, name="other") as made:
         assert made.get("/app").body == b"inner"
+
+
+@pytest.mark.pain("N18")
+@pytest.mark.parametrize(
+    ("request_head", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nhost: h\r\ncontent-length: x\r\n\r\n", 400),
+        (b"GET /%zz HTTP/1.1\r\nhost: h\r\n\r\n", 400),
+        (b"CONNECT h:1 HTTP/1.1\r\nhost: h:1\r\n\r\n", 405),
+        (b"DELETE /healthz HTTP/1.1\r\nhost: h\r\n\r\n", 405),
+        (b"GET /none HTTP/1.1\r\nhost: h\r\n\r\n", 404),
+        (b"GET /slow HTTP/1.1\r\nhost: h", 408),
+        (b"PUT /all HTTP/1.1\r\nhost: h\r\ncontent-length: 1000\r\n\r\nabc", 408),
+        (b"PUT /all HTTP/1.1\r\nhost: h\r\ncontent-length: 1001\r\n\r\n", 413),
+        (b"PUT /all HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\nfff\r\n", 413),
+        (b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nhost: h\r\n\r\n", 414),
+        (b"GET /all HTTP/1.1\r\nhost: h\r\nexpect: more\r\n\r\n", 417),
+        (b"GET / HTTP/1.1\r\nhost: h\r\nx: " + b"x" * 70_000 + b"\r\n\r\n", 431),
+        (b"PUT / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: gzip\r\n\r\n", 501),
+        (b"GET / HTTP/1.7\r\nhost: h\r\n\r\n", 505),
+        (b"GET /defect HTTP/1.1\r\nhost: h\r\n\r\n", 500),
+        (b"GET /all HTTP/1.1\r\nhost: safe.example\r\n\r\n", 308),
+        (b"GET /none HTTP/1.1\r\nhost: safe.example\r\n\r\n", 308),
+        (b"GET /%zz HTTP/1.1\r\nhost: safe.example\r\n\r\n", 308),
+        (b"GET /all HTTP/1.1\r\nhost: mutual.example\r\n\r\n", 403),
+        (b"OPTIONS * HTTP/1.1\r\nhost: h\r\n\r\n", 204),
+    ],
+)
+def test_every_answer_carries_what_its_listener_says_of_fields(tmp_path, request_head, status):
+    limits = {
+        "header_timeout_s": 0.2,
+        "body_grace_s": 0.2,
+        "body_rate_bytes_s": 1000,
+        "body_bytes": 1000,
+    }
+    with RouteStage(tmp_path, front=STRICT, limits=limits) as made:
+        answer = read_answer(made.connect(request_head))
+        assert (answer.status, answer.fields[b"x-level"]) == (status, b"main")
+        if b".example" in request_head:
+            assert b"x-route" not in answer.fields  # who may not ask is not told what there is
+
+
+STRICT = FrontConfig(
+    routes=(route("all", match(exact("/all")), edits=1),),
+    hosts=(
+        HostConfig(host="safe.example", redirect_https=True),
+        HostConfig(host="mutual.example", client_ca="PEM"),
+    ),
+    edits=(
+        response(("set", "x-level", "{listener}")),
+        response(("set", "x-level", "{listener}"), ("set", "x-route", "{route}")),
+    ),
+    unrouted={"main": Inherited(edits=0)},
+)

@@ -15,7 +15,15 @@ from tests.process.gateway_driver import GatewayProcess
 from torchgate.schema.config import ListenerTls
 from torchgate.schema.front import FrontConfig
 from torchgate.schema.messages import DrainProgress, GatewayDrained
-from torchgate.schema.routes import Match, PathMatch, RespondAction, RouteConfig
+from torchgate.schema.routes import (
+    HeaderEdit,
+    HeaderEdits,
+    Inherited,
+    Match,
+    PathMatch,
+    RespondAction,
+    RouteConfig,
+)
 
 HOST = b"Host: x\r\n"
 GET = b"GET /healthz HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -138,7 +146,9 @@ def test_the_connection_limit_follows_from_descriptors_and_more_are_told_503(tmp
 @pytest.mark.pain("N07")
 @pytest.mark.parametrize("below", [0, 15])
 def test_no_descriptor_left_neither_spins_nor_silences_the_gateway(tmp_path, below):
-    with GatewayProcess(tmp_path) as gateway:
+    edits = HeaderEdits(response=(HeaderEdit(kind="set", name="x-level", value="{listener}"),))
+    front = FrontConfig(edits=(edits,), unrouted={"main": Inherited(edits=0)})
+    with GatewayProcess(tmp_path, front=front) as gateway:
         sock = gateway.connect(GET)
         assert read_answer(sock).status == 200
         pid = gateway.process.pid
@@ -154,7 +164,10 @@ def test_no_descriptor_left_neither_spins_nor_silences_the_gateway(tmp_path, bel
         assert gateway.metric("torchgate_accept_pauses_total") >= 1
         assert gateway.stderr.count("accepting on main pauses: Too many open files") == 1
         resource.prlimit(pid, resource.RLIMIT_NOFILE, old)
-        statuses = [read_answer(one).status for one in waiting]  # those that waited are served now
+        answers = [read_answer(one) for one in waiting]  # those that waited are served now
+        assert all(b"x-request-id" in answer.fields for answer in answers)
+        assert {answer.fields[b"x-level"] for answer in answers} == {b"main"}
+        statuses = [answer.status for answer in answers]
         assert statuses.count(200) >= 20 - 8
         assert set(statuses) <= {200, 503}
         assert read_answer(gateway.connect(GET)).status == 200

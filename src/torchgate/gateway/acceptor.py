@@ -16,6 +16,10 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from torchgate.errors import Cause, RequestError
+from torchgate.gateway.respond import edited_lines
+from torchgate.schema.problem import problem_json
+
 if TYPE_CHECKING:
     from torchgate.gateway.listener import Listener
 
@@ -30,15 +34,7 @@ TELL_AGAIN_S = 60.0
 
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
-_BUSY = (
-    b"HTTP/1.1 503 Service Unavailable\r\n"
-    b"content-type: application/problem+json\r\ncontent-length: %d\r\n"
-    b"retry-after: 1\r\nconnection: close\r\n\r\n%b"
-)
-_BUSY_BODY = (
-    b'{"type":"urn:torchgate:problem:too-many-connections","title":"Service unavailable",'
-    b'"status":503,"detail":"This gateway has no file descriptors left.","cause":"too-many-connections"}'
-)
+_BUSY = "This gateway has no file descriptors left."
 
 
 class AcceptorState(enum.Enum):
@@ -161,10 +157,42 @@ class Acceptor:
                 sock.setblocking(False)
                 with contextlib.suppress(BlockingIOError):  # else its close resets the answer
                     sock.recv(65536)
-                sock.send(_BUSY % (len(_BUSY_BODY), _BUSY_BODY))
+                sock.send(self._busy())
                 sock.shutdown(socket.SHUT_WR)
             self._listener.shared.meters.refused("too-many-connections")
         self._spare = _spare()
+
+    def _busy(self) -> bytes:
+        """Return the answer for a client whose request was not looked at."""
+        shared = self._listener.shared
+        request_id = shared.next_request_id()
+        error = RequestError(Cause.TOO_MANY_CONNECTIONS, _BUSY)
+        status, content_type, body = problem_json(error, request_id.decode("ascii"))
+        head = shared.heads.start(status, content_type)
+        line, _, lines = head.partition(b"\r\n")
+        lines += b"x-request-id: %b\r\ncontent-length: %d\r\n" % (request_id, len(body))
+        lines += b"retry-after: 1\r\nconnection: close\r\n"
+        editor = self._listener.router.default.editor
+        if editor is not None and editor.response is not None:
+            lines = edited_lines(lines, editor.response, _Unread(self._listener, request_id))
+        return b"%b\r\n%b\r\n%b" % (line, lines, body)
+
+
+class _Unread:
+    """Values of placeholders (`torchgate.gateway.placeholders`) for a request that nobody reads."""
+
+    __slots__ = ("_listener", "_request_id")
+
+    def __init__(self, listener: Listener, request_id: bytes) -> None:
+        self._listener = listener
+        self._request_id = request_id
+
+    def placeholder(self, name: str) -> bytes:
+        if name == "request_id":
+            return self._request_id
+        if name == "listener":
+            return self._listener.config.name.encode()
+        return b"http" if name == "scheme" else b""
 
 
 def _spare() -> int:

@@ -116,10 +116,10 @@ class Receiver(BodyReceiver):
             try:
                 instead = self._pass_gate(exchange, head)
             except RequestError as error:  # whatever is at its path: who may not ask is not told
-                refusal = error
+                route, refusal = router.level(head), error
             else:
                 if instead is not None:
-                    route, refusal = instead, None
+                    route, refusal = router.dress(instead, router.level(head)), None
         exchange.path = head.normal
         exchange.route = route
         if not head.keep_alive or shared.draining:

@@ -210,6 +210,10 @@ class Router:
         """Return the route of a request for which `resolve` found none: no handlers."""
         if head.route is not None:
             return cast("Route", head.route)
+        return self.level(head)
+
+    def level(self, head: Head) -> Route:
+        """Return what listener and host say of the answer to a request, whatever its route: no handlers."""
         return self.default if self._front is None else self._front.unrouted(head)
 
     def find(self, path: str) -> Route | None:
@@ -239,14 +243,14 @@ class Router:
                 head.normal = route.rewriter.path(head.normal)
             found = self.find(head.normal)
         if found is not None:
-            return self._dress(found, level)
+            return self.dress(found, level)
         if route is None and level.allow != NO_ROUTE.allow:
             return level  # 405
         head.route = level
         raise RequestError(Cause.NOT_FOUND, "There is nothing at this path.")
 
-    def _dress(self, found: Route, level: Route) -> Route:
-        """Return a built-in route with what the levels above it say."""
+    def dress(self, found: Route, level: Route) -> Route:
+        """Return a route of ours with what the levels above it say; made once for each pair."""
         key = (found, level)
         dressed = self._dressed.get(key)
         if dressed is None:

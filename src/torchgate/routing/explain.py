@@ -182,7 +182,10 @@ class _Explaining:
         gate = self._gate(made)
         if gate is not None and gate[0]:
             location = self._https() if gate[0] == "redirect-https" else ""
-            return msgspec.structs.replace(made, outcome=gate[0], text=gate[1], location=location)
+            made = msgspec.structs.replace(made, outcome=gate[0], text=gate[1])
+            if gate[0] == "handshake-refused":
+                return made
+            return self._applied(made, None, self._inherited(None), location)
         made = self._routed(made)
         if gate is not None:
             made = msgspec.structs.replace(made, text=f"{gate[1]} Then: {made.text}")
@@ -277,7 +280,11 @@ class _Explaining:
         return self._applied(made, route, self._inherited(route))
 
     def _applied(
-        self, made: Explanation, route: RouteConfig | None, inherited: Inherited
+        self,
+        made: Explanation,
+        route: RouteConfig | None,
+        inherited: Inherited,
+        location: str = "",
     ) -> Explanation:
         """Add what applies to the request: fields, limits, pool, pages."""
         front, listener = self._front, self._listener
@@ -285,7 +292,6 @@ class _Explaining:
         name = "" if route is None else route.name
         subject = Subject(self._head, self._host, listener, name, self._question.client)
         action = None if route is None else route.action
-        location = ""
         if isinstance(action, RedirectAction):
             location = Location(action.to).fill(subject).decode()
         pool: PoolFacts | None = None

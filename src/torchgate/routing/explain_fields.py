@@ -191,6 +191,8 @@ def action_lines(
     where: Path = () if route is None else ("routes", route.name)
     if isinstance(action, RedirectAction):
         found.append(_own("location", location, origins.origin((*where, "redirect"))))
+    elif location:  # its host sends it to https
+        found.append(_own("location", location, ""))
     elif isinstance(action, RespondAction) and action.body:
         written = origins.origin((*where, "respond", "content_type"))
         found.append(_own("content-type", action.content_type, written))

@@ -8,7 +8,7 @@ from torchgate.routing.explain import explain
 from torchgate.routing.explain_question import Question
 from torchgate.schema.config import ListenerConfig, ListenerTls
 from torchgate.schema.front import CertificateConfig, FrontConfig, HostConfig
-from torchgate.schema.routes import RespondAction, RouteConfig
+from torchgate.schema.routes import HeaderEdit, HeaderEdits, Inherited, RespondAction, RouteConfig
 from torchgate.schema.serve import ServeConfig
 
 DAY_S = 86_400
@@ -41,6 +41,8 @@ FRONT = FrontConfig(
         HostConfig(host="secure.b.example", redirect_https=True),
         HostConfig(host="mtls.b.example", client_ca="PEM"),
     ),
+    edits=(HeaderEdits(response=(HeaderEdit(kind="set", name="x-level", value="yes"),)),),
+    unrouted={"plain": Inherited(edits=0)},
 )
 
 
@@ -87,6 +89,8 @@ def test_what_comes_before_any_route():
     assert (found.outcome, found.route) == ("handshake-refused", None)
     found = ask("http://secure.b.example/x?y")
     assert (found.outcome, found.location) == ("redirect-https", "https://secure.b.example/x?y")
+    fields = {one.name: one.value for one in found.response_fields}
+    assert (fields["location"], fields["x-level"]) == (found.location, "yes")
     assert ask("https://secure.b.example/x").outcome == "route"
     found = ask("https://mtls.b.example/x")
     assert found.outcome == "route"
