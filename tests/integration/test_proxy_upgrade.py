@@ -10,6 +10,8 @@ from tests.integration.gateway_stage import read_answer, read_to_end, wait_for
 from tests.integration.origin import OK, RESET, Origin
 from tests.integration.proxy_stage import ProxyStage, route
 from torchgate.gateway.handlers.proxy_upgrade import accept_of
+from torchgate.schema.messages import PoolMembers
+from torchgate.schema.pools import Member
 
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
 HANDSHAKE = (
@@ -71,9 +73,19 @@ def test_a_tunnel_carries_bytes_both_ways_and_ends_are_passed_on(stage, origin):
     (line,) = stage.log_lines(1)
     assert (line["status"], line["cause"]) == (101, "")
     assert (line["bytes_in"], line["bytes_out"]) == (5, 13)
+    assert line["upstream_ms"] > 0
     (seen,) = origin.requests()
     assert seen.value(b"upgrade") == b"websocket"
     assert seen.value(b"connection") == b"upgrade"
+
+
+def test_a_websocket_keeps_its_client_at_its_endpoint(tmp_path, origin):
+    member = Member(slot=0, address="127.0.0.1", port=origin.port, name="127.0.0.1", token="t0")
+    with ProxyStage(tmp_path, origin, pool={"sticky_cookie": "at"}) as stage:
+        stage.call(stage.upstreams.update, PoolMembers(pool="app", members=(member,)))
+        answer = read_answer(stage.connect(HANDSHAKE))
+        assert answer.status == 101
+        assert answer.fields[b"set-cookie"].startswith(b"at=t0;")
 
 
 def test_bytes_sent_with_the_handshake_are_not_lost(stage, origin):
@@ -128,6 +140,10 @@ def test_a_101_that_does_not_agree_is_a_bad_gateway(stage, origin, answer):
     origin.script = lambda seen, sock: sock.sendall(answer) or (sock.recv(1) and None)
     answer = read_answer(stage.connect(HANDSHAKE))
     assert (answer.status, answer.json["cause"]) == (502, "upstream-protocol")
+    assert "app" not in answer.json["detail"]  # names of pools are for the log
+    (line,) = stage.log_lines(1)
+    assert line["detail"].startswith(f"Pool 'app', endpoint 127.0.0.1:{origin.port}: ")
+    assert "does not agree" in line["detail"]
 
 
 def test_an_upstream_that_declines_answers_as_usual_and_the_connection_lives_on(stage, origin):

@@ -325,20 +325,13 @@ class Proxied(UpstreamRequest):
     def on_switched(self, head: AnswerHead, tunnel: Tunnel, early: bytes) -> None:
         """See `torchgate.upstream.transfer.Caller.on_switched`."""
         exchange, handler, reading = self._exchange, self._handler, self._reading
-        transfer, self._transfer = self._transfer, None
-        if transfer is not None:
-            self._note(transfer)
+        lines = self._begin(head)
+        self._transfer = None
         if not reading.protocol or not agreed(head.fields, reading.protocol, reading.key):
             tunnel.abort()
-            exchange.upgrading = False
-            exchange.respond_error(
-                RequestError(
-                    Cause.UPSTREAM_PROTOCOL,
-                    f"Pool {handler.pool!r}: the upstream's 101 does not agree to the upgrade it was asked for.",
-                )
-            )
+            detail = f"Pool {handler.pool!r}, endpoint {exchange.endpoint}: its 101 does not agree to the upgrade"
+            self.on_failure(UpstreamError(Cause.UPSTREAM_PROTOCOL, detail + " that was asked for."))
             return
-        lines = answer_lines(head.fields, with_length=False)
         exchange.on_cancel = None
         peer = Tunnelled(exchange, tunnel, early, handler.tunnel_idle_ns, handler.now_ns())
         exchange.switch(head.status, head.reason, lines, reading.protocol, peer)
