@@ -75,6 +75,8 @@ class Cause(enum.StrEnum):
     CLIENT_CERTIFICATE = "client-certificate"
     TOO_MANY_CLIENT_CONNECTIONS = "too-many-client-connections"
     UPGRADE_REFUSED = "upgrade-refused"
+    WEBSOCKET_VERSION = "websocket-version"
+    LOOP_DETECTED = "loop-detected"
     SPOOL_FULL = "spool-full"
     DISK_BUSY = "disk-busy"
     DISK_ERROR = "disk-error"

@@ -11,6 +11,8 @@ from tests.integration.gateway_stage import read_answer, read_to_end, wait_for
 from tests.integration.origin import OK, RESET, Origin
 from tests.integration.proxy_stage import ProxyStage, route
 from torchgate.schema.config import Limits
+from torchgate.schema.messages import PoolMembers
+from torchgate.schema.pools import Member
 from torchgate.schema.routes import HeaderEdit, HeaderEdits, Rewrite
 
 
@@ -60,6 +62,7 @@ def test_fields_of_one_connection_end_at_the_gateway(stage, origin):
         [
             b"host",
             b"x-kept",
+            b"cdn-loop",
             b"x-request-id",
             b"x-forwarded-for",
             b"x-forwarded-proto",
@@ -386,6 +389,42 @@ def test_an_origin_that_refuses_is_named(stage, origin):
     assert line["cause"] == "upstream-refused"
     assert line["route"] == "all"
     assert line["pool"] == "app"
+
+
+def come_back(stage):
+    """Have the stage's pool lead to the stage itself."""
+    member = Member(slot=0, address="127.0.0.1", port=stage.port, name="127.0.0.1")
+    stage.call(stage.upstreams.update, PoolMembers(pool="app", members=(member,)))
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_pool_that_leads_back_here_ends_with_a_cause(stage, origin, method):
+    come_back(stage)
+    answer = stage.get("/", "connection: cdn-loop", method=method, body=b"x" * (method == "POST"))
+    assert (answer.status, answer.json["cause"]) == (508, "loop-detected")
+    lines = stage.log_lines(11)
+    assert len(lines) == 11
+    assert [line["cause"] for line in lines].count("loop-detected") == 1
+    assert origin.seen == []
+
+
+def test_a_loop_of_websockets_ends_too(stage):
+    come_back(stage)
+    answer = stage.get(
+        "/",
+        "connection: upgrade",
+        "upgrade: websocket",
+        "sec-websocket-version: 13",
+        "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
+    )
+    assert (answer.status, answer.json["cause"]) == (508, "loop-detected")
+
+
+def test_what_others_said_of_loops_is_passed_on_and_counts_for_nothing(stage, origin):
+    others = ", ".join(["cdn.example; a=1"] * 40)
+    assert stage.get("/", f"cdn-loop: {others}", "CDN-Loop: torchgate-2").status == 200
+    (seen,) = origin.requests()
+    assert seen.value(b"cdn-loop") == f"{others}, torchgate-2, torchgate".encode()
 
 
 def test_the_log_says_where_an_answer_came_from(stage, origin):

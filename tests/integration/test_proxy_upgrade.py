@@ -113,7 +113,8 @@ def test_a_tunnel_pushes_back_on_whoever_sends(stage, origin):
 @pytest.mark.parametrize(
     "broken",
     [
-        HANDSHAKE.replace(b"version: 13", b"version: 8"),
+        HANDSHAKE.replace(b"version: 13", b"version: 13, 8"),
+        HANDSHAKE.replace(b"sec-websocket-version: 13\r\n", b""),
         HANDSHAKE.replace(KEY, b"c2hvcnQ="),
         HANDSHAKE.replace(KEY, b"!"),
         HANDSHAKE.replace(b"GET", b"PUT"),
@@ -126,6 +127,18 @@ def test_a_malformed_handshake_never_reaches_the_upstream(stage, origin, broken)
     answer = read_answer(sock)
     assert (answer.status, answer.json["cause"]) == (400, "bad-header")
     assert origin.seen == []
+
+
+def test_a_handshake_of_another_version_is_told_which_one_is_spoken(stage, origin):
+    sock = stage.connect(HANDSHAKE.replace(b"version: 13", b"version: 8"))
+    answer = read_answer(sock)
+    assert (answer.status, answer.json["cause"]) == (426, "websocket-version")
+    assert answer.fields[b"sec-websocket-version"] == b"13"
+    assert answer.fields[b"upgrade"] == b"websocket"
+    assert answer.fields[b"connection"] == b"upgrade"
+    assert origin.seen == []
+    sock.sendall(HANDSHAKE)  # the connection lives on
+    assert read_answer(sock).status == 101
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from torchgate.errors import RequestError
+from torchgate.errors import Cause, RequestError
 from torchgate.gateway.router import NO_ROUTE, Route
 from torchgate.gateway.sink import ResponseSink, SwitchedPeer
 from torchgate.observe.logs import LogEntry
@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from torchgate.gateway.forwarded import Forwarded
 
 Headers = Sequence[tuple[bytes, bytes]]
+
+_VERSION_WANTED = (  # RFC 6455 section 4.4, RFC 9110 section 15.5.22
+    (b"connection", b"upgrade"),
+    (b"upgrade", b"websocket"),
+    (b"sec-websocket-version", b"13"),
+)
 
 
 class ExchangeState(enum.Enum):
@@ -244,6 +250,8 @@ class Exchange(LogEntry):
         else:
             make = oip_json if oip else problem_json
             status, content_type, body = make(error, self.request_id.decode("ascii"))
+        if error.cause is Cause.WEBSOCKET_VERSION:
+            headers = (*headers, *_VERSION_WANTED)
         if error.retry_after_s is not None:
             headers = (*headers, (b"retry-after", b"%d" % error.retry_after_s))
         return status, content_type, body, headers

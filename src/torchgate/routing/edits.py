@@ -137,5 +137,10 @@ def check(edit: HeaderEdit) -> None:
             "the field 'host' can't be edited",
             'Set `host` of the proxy action: "client", "endpoint" or a name.',
         )
+    if name == "cdn-loop":
+        raise ConfigError(
+            "the field 'cdn-loop' can't be edited: it ends loops of proxies (RFC 8586)",
+            "The gateway writes it itself. Leave the edit out.",
+        )
     if edit.kind != "remove":
         Template(edit.value)

@@ -127,7 +127,7 @@ def request_lines(
     }
     for raw, value in head.fields:
         name = raw.decode("latin-1")
-        if name in FRAMING or name in ("host", *_FORWARDED) or raw in named:
+        if name in FRAMING or name in ("cdn-loop", "host", *_FORWARDED) or raw in named:
             continue
         if name in drops or name.startswith(("proxy", "x-client-cert-")):
             continue
@@ -135,7 +135,9 @@ def request_lines(
         lines.append(Line(name=name, value=text, kind="keep", origin="client"))
     scheme = subject.placeholder("scheme").decode()
     client = subject.placeholder("client_ip").decode()
+    passed = [value.decode("latin-1") for value in head.values(b"cdn-loop") if value]
     own = {
+        "cdn-loop": ", ".join([*passed, "torchgate"]),
         "x-forwarded-for": client,
         "x-forwarded-proto": scheme,
         "x-forwarded-host": head.host.decode("latin-1"),

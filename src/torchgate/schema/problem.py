@@ -59,6 +59,8 @@ STATUS: dict[Cause, int] = {
     Cause.CLIENT_CERTIFICATE: 403,
     Cause.TOO_MANY_CLIENT_CONNECTIONS: 429,
     Cause.UPGRADE_REFUSED: 403,
+    Cause.WEBSOCKET_VERSION: 426,
+    Cause.LOOP_DETECTED: 508,
     Cause.SPOOL_FULL: 507,
     Cause.DISK_BUSY: 503,
     Cause.DISK_ERROR: 500,
@@ -101,6 +103,7 @@ TITLE: dict[int, str] = {
     416: "Range not satisfiable",
     417: "Expectation failed",
     421: "Misdirected request",
+    426: "Upgrade required",
     429: "Too many requests",
     431: "Request header fields too large",
     499: "Client closed request",
@@ -109,8 +112,9 @@ TITLE: dict[int, str] = {
     502: "Bad gateway",
     503: "Service unavailable",
     504: "Deadline exceeded",
-    507: "Insufficient storage",
     505: "HTTP version not supported",
+    507: "Insufficient storage",
+    508: "Loop detected",
 }
 
 PROBLEM_TYPE = "application/problem+json"

@@ -19,6 +19,9 @@ from torchgate.routing.rewrite import forwarded_target
 from torchgate.schema.routes import ProxyAction
 from torchgate.wire.head import Head
 
+MAX_PASSES = 10
+"""So often may one request come through gateways of this kind: more is a pool that leads back to where it came from."""
+
 HOP_BY_HOP = frozenset(
     (
         b"connection",
@@ -45,7 +48,7 @@ OURS = frozenset(
 )
 """Fields that only we write towards upstreams, and those that begin with ``x-client-cert-``."""
 
-_NOT_AS_SENT = HOP_BY_HOP | OURS | {b"content-length", b"expect", b"host"}
+_NOT_AS_SENT = HOP_BY_HOP | OURS | {b"cdn-loop", b"content-length", b"expect", b"host"}
 _IDEMPOTENT = frozenset(
     (b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE")
 )  # RFC 9110, 9.2.2
@@ -105,7 +108,8 @@ def read_head(exchange: Exchange, head: Head, action: ProxyAction, sticky_cookie
     """Return what ``head`` means to the exchange's route.
 
     Raises:
-        RequestError: The rewritten path is none, or a WebSocket handshake is malformed or not allowed here.
+        RequestError: The rewritten path is none, a WebSocket handshake is malformed or not allowed here, or the
+            request has come through here `MAX_PASSES` times.
     """
     route = exchange.route
     reading = Reading(route)
@@ -123,6 +127,7 @@ def read_head(exchange: Exchange, head: Head, action: ProxyAction, sticky_cookie
     if head.method in _HOPS_COUNTED:
         fields = [(n, _one_hop_less(v) if n == b"max-forwards" else v) for n, v in fields]
     _collect(parts, fields, _PASSED_ON, _may_pass)
+    parts.append(_one_pass_more(head))
     if head.content_length >= 0:
         parts.append(b"content-length: %d\r\n" % head.content_length)
     if b"upgrade" in _tokens_of(head.fields):
@@ -227,6 +232,23 @@ def _target(exchange: Exchange, head: Head) -> bytes:
     if head.normal == "*":
         return b"*"
     return forwarded_target(head, exchange.route.rewriter)
+
+
+def _one_pass_more(head: Head) -> bytes:
+    """Return the line that ends loops (RFC 8586): who passed the request on so far, and us.
+
+    ``Via`` would say it too, but origins such as nginx stop compressing when they see it.
+    """
+    before = b", ".join(head.values(b"cdn-loop"))
+    if not before:
+        return b"cdn-loop: torchgate\r\n"
+    names = [one.partition(b";")[0].strip(b" \t").lower() for one in before.split(b",")]
+    if names.count(b"torchgate") >= MAX_PASSES:
+        raise RequestError(
+            Cause.LOOP_DETECTED,
+            f"The request came through here {MAX_PASSES} times: a pool behind this route leads back to it.",
+        )
+    return b"cdn-loop: %b, torchgate\r\n" % before
 
 
 def _one_hop_less(value: bytes) -> bytes:

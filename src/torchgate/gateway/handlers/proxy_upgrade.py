@@ -22,7 +22,7 @@ def wanted_protocol(head: Head, allowed: tuple[str, ...]) -> tuple[bytes, bytes]
     """Return the protocol that is asked for and may be switched to, and the key of a WebSocket handshake; or empties.
 
     Raises:
-        RequestError: A WebSocket handshake that is not allowed on the route, or malformed.
+        RequestError: A WebSocket handshake that is not allowed on the route, malformed, or of another version.
     """
     offered = _tokens(head.values(b"upgrade"))
     if not offered or b"upgrade" not in _tokens(head.values(b"connection")) or head.minor == 0:
@@ -61,8 +61,13 @@ def _handshake_key(head: Head) -> bytes:
     keys, versions = head.values(b"sec-websocket-key"), head.values(b"sec-websocket-version")
     if head.method != b"GET" or _has_body(head):
         raise RequestError(Cause.BAD_HEADER, "A WebSocket handshake is a GET without a body.")
-    if versions != [b"13"]:
+    if len(versions) != 1 or not versions[0].isdigit():
         raise RequestError(Cause.BAD_HEADER, "Sec-WebSocket-Version must be there once, and be 13.")
+    if versions[0] != b"13":
+        raise RequestError(
+            Cause.WEBSOCKET_VERSION,
+            f"Version {versions[0].decode()[:3]} of WebSocket is not spoken here; 13 is.",
+        )
     try:
         size = len(base64.b64decode(keys[0], validate=True)) if len(keys) == 1 else 0
     except binascii.Error:
