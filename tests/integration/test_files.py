@@ -138,7 +138,7 @@ def test_a_file_that_may_not_be_read(stage, monkeypatch):
 def test_a_root_that_is_missing_and_comes_later(tmp_path):
     """A deployment that makes its directory late needs no restart."""
     with FileStage(tmp_path, tmp_path / "later") as stage:
-        assert stage.get("/a").status == 404
+        assert stage.get("/a").json["cause"] == "disk-error"
         (tmp_path / "later").mkdir()
         (tmp_path / "later" / "a").write_bytes(b"here")
         assert stage.get("/a").body == b"here"
@@ -200,6 +200,41 @@ def test_paths_of_an_application_get_its_page(tmp_path, root):
         assert stage.get("/users/7", "accept: application/json").status == 404
         assert stage.get("/a.txt").body == b"0123456789"
         assert stage.get("/users/7", "if-none-match: *").status == 304
+
+
+def test_what_depends_on_accept_says_so(tmp_path, root):
+    """Else a cache in between would send the page of one client to a program that asks for JSON."""
+    with FileStage(tmp_path, root, {"fallback": "page.html"}) as stage:
+        for path in ("/users/7", "/page.html"):
+            for line in ("accept-encoding: gzip", "accept-encoding: ", "if-none-match: *"):
+                assert stage.get(path, line).fields[b"vary"] == b"accept-encoding, accept", path
+        answer = stage.get("/users/7", "accept: application/json")
+        assert (answer.status, answer.fields[b"vary"]) == (404, b"accept")
+        assert b"vary" not in stage.get("/a.txt").fields
+
+
+def test_a_root_that_is_gone_is_no_missing_file(tmp_path, root):
+    """A disk that was unmounted: the log says so, a few times, and caches are not told that the files are gone."""
+    with FileStage(tmp_path, root) as stage:
+        assert stage.get("/a.txt").status == 200
+        root.rename(root.with_name("away"))
+        for i in range(5):
+            answer = stage.get(f"/other{i}.txt")
+            assert (answer.status, answer.json["cause"]) == (500, "disk-error")
+            assert str(root) not in answer.json["detail"]
+        assert 1 <= len([one for one in stage.reports if str(root) in one]) < 5
+        root.with_name("away").rename(root)
+        assert stage.get("/big.bin").body == BIG
+
+
+def test_an_empty_neighbour_is_not_a_compressed_file(tmp_path, root):
+    """A compressor that was stopped, or a full disk, leaves one behind."""
+    (root / "page.html.gz").write_bytes(b"")
+    (root / "empty.css.gz").write_bytes(b"")
+    with FileStage(tmp_path, root, {}, compress=False) as stage:
+        answer = stage.get("/page.html", "accept-encoding: gzip")
+        assert answer.body == PAGE
+        assert b"content-encoding" not in answer.fields
 
 
 def test_a_fallback_that_is_missing(tmp_path, root):

@@ -48,7 +48,7 @@ def range_counts(wish: Wish, tag: bytes, modified_s: int, now_s: float) -> bool:
     """
     if not wish.range:
         return False
-    if not wish.if_range:
+    if wish.if_range is None:
         return True
     if wish.if_range.startswith((b'"', b"W/")):
         return wish.if_range == tag

@@ -67,6 +67,7 @@ class Tree:
         self._dotfiles = action.dotfiles
         control = action.cache_control.encode("latin-1")
         self._common = b"cache-control: %b\r\n" % control if control else b""
+        self._fallback = action.fallback.strip("/").encode()
 
     def find(self, path: str, known: Found | None) -> Found:
         """Return what a path leads to.
@@ -81,7 +82,7 @@ class Tree:
         """
         relative = self._relative(path)
         try:
-            root_fd = open_root(self._root)
+            root_fd = self._open_root()
             try:
                 for _ in range(_TRIES):
                     try:
@@ -95,6 +96,23 @@ class Tree:
         raise RequestError(
             Cause.DISK_BUSY, "The file is being written; it never held still.", retry_after_s=1
         )
+
+    def _open_root(self) -> int:
+        """Open the root.
+
+        Raises:
+            RequestError: It is gone: a disk that was unmounted must not look like files that were taken away.
+            OSError: It can't be opened.
+        """
+        try:
+            return open_root(self._root)
+        except OSError as error:
+            if not is_missing(error):
+                raise
+            raise RequestError(
+                Cause.DISK_ERROR,
+                "The folder of this route is not there; the gateway's log has more.",
+            ) from error
 
     def _relative(self, path: str) -> bytes:
         """Return a path below the root.
@@ -158,11 +176,13 @@ class Tree:
         content_type = self.types.of(name)
         size = opened[b""][1].st_size
         packs = self._made if MIN_BYTES <= size <= SMALL_BYTES and is_text(content_type) else set()
-        varies = bool(packs) or len(opened) > 1
+        vary = [b"accept-encoding"] if packs or len(opened) > 1 else []
+        if relative == self._fallback:  # stands for missing paths, for clients that take pages
+            vary.append(b"accept")
         representations = {}
         for coding, (descriptor, found) in opened.items():
             made = self._represent(
-                coding, identity_of(found), found.st_size, content_type, varies=varies
+                coding, identity_of(found), found.st_size, content_type, b", ".join(vary)
             )
             if found.st_size > SMALL_BYTES:
                 made.descriptor = descriptor
@@ -176,17 +196,17 @@ class Tree:
         """Return what was found compressed to ``coding``; always to the same bytes, which its tag stands for."""
         plain = found.representations[b""]
         body = encode(plain.body or b"", coding)
-        made = self._represent(coding, plain.identity, len(body), plain.content_type, varies=True)
+        made = self._represent(coding, plain.identity, len(body), plain.content_type, plain.vary)
         made.body = body
         made.made = True
         return made
 
     def _represent(
-        self, coding: bytes, identity: Identity, size: int, content_type: bytes, *, varies: bool
+        self, coding: bytes, identity: Identity, size: int, content_type: bytes, vary: bytes
     ) -> Representation:
         now_s = time.time()  # noqa: TID251 - compared with the file's
         return Representation(
-            coding, identity, size, content_type, self._common, varies=varies, now_s=now_s
+            coding, identity, size, content_type, self._common, vary=vary, now_s=now_s
         )
 
 
@@ -198,7 +218,11 @@ def _open(root_fd: int, relative: bytes) -> tuple[Descriptor, os.stat_result]:
 def _neighbour(
     root_fd: int, relative: bytes, original: os.stat_result
 ) -> tuple[Descriptor, os.stat_result] | None:
-    """Open a compressed neighbour; one that is older than the file was made from another state of it."""
+    """Open a compressed neighbour.
+
+    One that is older than the file was made from another state of it, and none of something is empty: such a one was
+    left by a compressor that was stopped, or had no room.
+    """
     try:
         descriptor, found = _open(root_fd, relative)
     except OSError as error:
@@ -206,6 +230,8 @@ def _neighbour(
             raise
         return None  # the file itself can be sent all the same
     if not stat.S_ISREG(found.st_mode) or found.st_mtime_ns < original.st_mtime_ns:
+        return None
+    if not found.st_size and original.st_size:
         return None
     return descriptor, found
 

@@ -18,7 +18,7 @@ MAX_RANGE_BYTES = 2048
 """A longer field is ignored."""
 
 _FIELD = re.compile(rb"bytes[ \t]*=[ \t]*(.*)", re.IGNORECASE | re.DOTALL)
-_SPEC = re.compile(rb"(?:([0-9]{1,19})-([0-9]{0,19})|-([0-9]{1,19}))")
+_SPEC = re.compile(rb"(?:([0-9]+)-([0-9]*)|-([0-9]+))")
 
 Span = tuple[int, int]
 """First byte, and the one behind the last."""

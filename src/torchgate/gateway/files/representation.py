@@ -66,7 +66,7 @@ class Representation:
         size: Bytes.
         content_type: Media type of the file it stands for.
         common: Field lines that every file of the route gets.
-        varies: Whether other clients may get another coding.
+        vary: Names of the request fields that decided for it, or empty.
         now_s: The time now; no date beyond it is told (RFC 9110 section 8.8.2.1).
 
     Attributes:
@@ -91,6 +91,7 @@ class Representation:
         "size",
         "tag",
         "unchanged",
+        "vary",
         "whole",
     )
 
@@ -102,10 +103,11 @@ class Representation:
         content_type: bytes,
         common: bytes,
         *,
-        varies: bool,
+        vary: bytes,
         now_s: float,
     ) -> None:
         self.coding = coding
+        self.vary = vary
         self.identity = identity
         self.content_type = content_type
         self.size = size
@@ -116,7 +118,7 @@ class Representation:
         self.body: bytes | None = None
         self.descriptor: Descriptor | None = None
         self.unchanged = b"%betag: %b\r\nlast-modified: %b\r\n%b" % (
-            b"vary: accept-encoding\r\n" if varies else b"",
+            b"vary: %b\r\n" % vary if vary else b"",
             self.tag,
             http_date(max(0, min(self.modified_s, int(now_s)))),
             common,

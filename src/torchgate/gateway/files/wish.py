@@ -46,7 +46,7 @@ class Wish:
         plain: Nothing is asked but the file itself: no condition, no range.
         if_match, if_none_match: Tags as written, `ANY` for the asterisk; None when absent.
         modified_since, unmodified_since: Seconds since 1970; None when absent or no date.
-        if_range: The field's value, or empty.
+        if_range: The field's value; None when absent.
         range: Value of ``Range``, or empty.
         codings: Content coding -> weight; ``*`` for those not named.
         page: Whether a page will do as the answer: ``Accept`` takes HTML, or anything, or is absent.
@@ -71,7 +71,7 @@ class Wish:
         self.if_none_match = _tags(values.get(b"if-none-match"))
         self.modified_since = _date(values.get(b"if-modified-since"))
         self.unmodified_since = _date(values.get(b"if-unmodified-since"))
-        self.if_range = values.get(b"if-range", b"")
+        self.if_range = values.get(b"if-range")
         self.range = values.get(b"range", b"")
         self.codings = weights(head.accept_encoding)
         if b"x-gzip" in self.codings:  # its old name (RFC 9110 section 8.4.1.3)

@@ -29,9 +29,13 @@ FRESH_NS = NS_PER_S
 STALE_NS = 2 * NS_PER_S
 """Up to this age it is sent while another look is under way; a change is seen after at most this long."""
 
+TELL_AGAIN_NS = NS_PER_S
+"""Failures of the disk are said at most once in this time, for each route; the access log has them all."""
+
 AT_ONCE = 128
 """Requests that waited for the same look and are answered in one turn of the loop."""
 
+_VARY = (b"vary", b"accept")
 _OPEN = ExchangeState.OPEN
 _NO_HEAD = Wish(Head(b"GET", b"/", 1, ()))
 _BUSY = "So many requests wait for this disk already that one more is not taken."
@@ -63,6 +67,7 @@ class StaticHandler:
         self._cache = FileCache(shared.cached_files)
         self._replies = Replies(shared, self._disk)
         self._looks: dict[str, _Look] = {}  # under way
+        self._silent_ns = 0  # no failure is said before
         self._fallback = "/" + action.fallback.lstrip("/") if action.fallback else ""
 
     def __call__(self, exchange: Exchange) -> None:
@@ -137,7 +142,9 @@ class StaticHandler:
         elif self._fallback and path != self._fallback and self._is_page(exchange, path):
             self._serve(exchange, self._fallback)
         else:
-            exchange.respond_error(RequestError(Cause.NOT_FOUND, "There is no file at this path."))
+            varies = (_VARY,) if self._fallback else ()
+            error = RequestError(Cause.NOT_FOUND, "There is no file at this path.")
+            exchange.respond_error(error, None, varies)
 
     def _is_page(self, exchange: Exchange, path: str) -> bool:
         """Whether a page may stand for a missing file: the client takes pages, and the path has no known ending.
@@ -198,6 +205,13 @@ class StaticHandler:
             if exchange.state is _OPEN:
                 self._replies.send(exchange, made, _wish(exchange))
 
+    def tell(self, path: str, error: RequestError) -> None:
+        """Say that the disk failed, once in a while: requests may come by the thousand. Called in a disk thread."""
+        now_ns = self._now_ns()
+        if now_ns >= self._silent_ns:
+            self._silent_ns = now_ns + TELL_AGAIN_NS
+            self._report(f"route {self._name}: {path}: {error.__cause__ or error}")
+
     def give_up(self, waiting: list[Exchange]) -> None:
         """Answer those who waited for something that failed by a defect, which is reported already."""
         error = RequestError(Cause.INTERNAL, "The gateway failed; see its log.")
@@ -229,7 +243,7 @@ class _Look(Job):
             pass
         except RequestError as error:
             if error.cause is not Cause.FORBIDDEN:
-                handler._report(f"route {handler._name}: {self.path}: {error.__cause__ or error}")  # noqa: SLF001
+                handler.tell(self.path, error)
             # What led here would keep this frame, which keeps us, and open files in others.
             error.__cause__ = error.__context__ = None
             self.refusal = error.with_traceback(None)

@@ -9,7 +9,7 @@ from torchgate.gateway.files.representation import Found, Representation
 
 def found(size, *, in_memory=True):
     identity = (1, 2, size, 3, 4)
-    made = Representation(b"", identity, size, b"text/plain", b"", varies=False, now_s=9.0)
+    made = Representation(b"", identity, size, b"text/plain", b"", vary=b"", now_s=9.0)
     made.body = bytes(size) if in_memory else None
     return Found("f", {b"": made}, (), index=False)
 
