@@ -50,19 +50,25 @@ def test_answers_of_the_origin(stage):
     assert b"x-secret" not in answer.fields
     answer = stage.get("/404", sock=sock)
     assert (answer.status, answer.fields[b"location"]) == (302, b"/search?q=/404")
+    assert answer.fields[b"vary"] == b"accept"
     assert stage.get("/403", sock=sock).json["status"] == 404
     assert stage.get("/500", sock=sock).body == b"the origin's own"
     answer = stage.get("/503", sock=sock)
     assert (answer.body, answer.fields[b"retry-after"]) == (b"<h1>sorry", b"7")
     assert stage.get("/401", method="HEAD", sock=sock).fields[b"content-length"] == b"9"
-    assert stage.get("/200", sock=sock).body == b"fine"
+    answer = stage.get("/200", sock=sock)
+    assert answer.body == b"fine"
+    assert b"vary" not in answer.fields
+    assert all(line["upstream_ms"] > 0 for line in stage.log_lines(7))
 
 
 def test_our_own_errors_about_the_origin(stage):
     """People get the page, programs the problem, the log the cause."""
     answer = stage.get("/broken", "accept: text/html")
     assert (answer.status, answer.body) == (502, b"<h1>sorry")
-    assert stage.get("/broken", "accept: application/json").json["cause"] == "upstream-protocol"
+    assert answer.fields[b"vary"] == b"accept"
+    answer = stage.get("/broken", "accept: application/json")
+    assert (answer.json["cause"], answer.fields[b"vary"]) == ("upstream-protocol", b"accept")
     assert {line["cause"] for line in stage.log_lines(2)} == {"upstream-protocol"}
 
 

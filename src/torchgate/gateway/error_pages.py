@@ -22,11 +22,13 @@ from torchgate.schema.routes import MAX_ERROR_PAGE_BYTES, ErrorPage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from torchgate.gateway.exchange import Exchange
+    from torchgate.gateway.exchange import Exchange, Headers
     from torchgate.wire.answer import AnswerHead
 
 _JSON = (b"application/json", b"application/problem+json")
 _FOUND = 302
+VARY_ACCEPT = ((b"vary", b"accept"),)
+"""Of whatever is chosen by ``Accept``: caches have to know."""
 _KEPT = frozenset((b"allow", b"proxy-authenticate", b"retry-after", b"www-authenticate"))
 
 
@@ -73,6 +75,12 @@ class ErrorPages:
     def of_error(self, exchange: Exchange, error: RequestError) -> Instead | None:
         """Return what to send in place of an error of ours, or None for the error itself."""
         return self._find(exchange, STATUS[error.cause], error.cause, upstream=False)
+
+    def varies(self, error: RequestError) -> Headers:
+        """Return the fields of an error that no page was wanted for, while another client would get one."""
+        status = STATUS[error.cause]
+        fits = any(page.fits(status, error.cause, upstream=False) for page in self._pages)
+        return VARY_ACCEPT if fits else ()
 
     def of_upstream(self, exchange: Exchange, head: AnswerHead) -> Instead | None:
         """Return what to send in place of a server's answer, or None to pass that on.
@@ -139,10 +147,11 @@ class _Page:
 
             where = self._location.fill(Placeholders(exchange))
             moved = page.status if 300 <= page.status < 400 else _FOUND
-            return Instead(moved, "", b"", ((b"location", where), (b"cache-control", b"no-store")))
+            fields = ((b"location", where), (b"cache-control", b"no-store"), *VARY_ACCEPT)
+            return Instead(moved, "", b"", fields)
         status = page.status or status
         if self._body is not None:
-            return Instead(status, page.content_type, self._body)
+            return Instead(status, page.content_type, self._body, VARY_ACCEPT)
         problem = {
             "type": "about:blank",  # RFC 9457 section 4.2.1: nothing but the status is told
             "title": TITLE.get(status, ""),

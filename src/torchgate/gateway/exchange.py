@@ -250,6 +250,8 @@ class Exchange(LogEntry):
         else:
             make = oip_json if oip else problem_json
             status, content_type, body = make(error, self.request_id.decode("ascii"))
+            if pages is not None:
+                headers = pages.varies(error)
         if error.cause is Cause.WEBSOCKET_VERSION:
             headers = (*headers, *_VERSION_WANTED)
         if error.retry_after_s is not None:

@@ -367,6 +367,7 @@ class Proxied(UpstreamRequest):
         if transfer is not None:
             self._note(transfer)
             transfer.cancel()
+        exchange.first_byte_us = (self._handler.now_ns() - self._started_ns) // 1000
         exchange.upgrading = False
         exchange.respond(instead.status, instead.content_type, instead.body, instead.headers)
         return True
