@@ -377,6 +377,60 @@ def test_pipelined_requests_are_answered_in_order(stage, origin):
         assert body == b"%d" % number * (200_000 if number % 2 else 1)
 
 
+@pytest.mark.parametrize("body", [b"", b"abc", b"a" * 300_000])
+@pytest.mark.parametrize(
+    "methods", [b"GET GET POST GET", b"POST GET", b"GET PUT PUT GET", b"GET DELETE"]
+)
+def test_an_unsafe_request_goes_out_alone(stage, origin, methods, body):
+    """RFC 9112 section 9.3.2: side by side only if all of them are safe."""
+    events = []
+
+    def slowly(seen, sock):
+        events.append((seen.method, "begins"))
+        sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndo")
+        time.sleep(0.1)
+        events.append((seen.method, "ends"))
+        sock.sendall(b"ne")
+
+    origin.script = slowly
+    methods = methods.split()
+    sent = b"".join(
+        b"%b / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%b" % (method, len(body), body)
+        if method in (b"POST", b"PUT")
+        else b"%b / HTTP/1.1\r\nhost: a\r\n\r\n" % method
+        for method in methods
+    )
+    sock = stage.connect(sent)
+    for _ in methods:
+        assert read_answer(sock).body == b"done"
+    assert [seen.method for seen in origin.seen] == methods
+    for number, event in enumerate(events):
+        if event[1] == "begins" and event[0] in (b"POST", b"PUT", b"DELETE"):
+            assert events[number + 1] == (event[0], "ends")
+            before = events[:number]
+            assert len(before) % 2 == 0
+            assert sum(what == "ends" for _, what in before) == number // 2
+    assert [seen.body for seen in origin.seen if seen.method in (b"POST", b"PUT")] == [
+        body for method in methods if method in (b"POST", b"PUT")
+    ]
+
+
+def test_safe_requests_go_out_side_by_side(stage, origin):
+    together = threading.Barrier(4)
+    origin.script = lambda seen, sock: together.wait(10) is not None and sock.sendall(OK)
+    sock = stage.connect(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * 4)
+    for _ in range(4):
+        assert read_answer(sock).body == b"ok"
+
+
+def test_a_request_that_waits_for_others_is_read_though_nothing_follows(stage, origin):
+    origin.script = lambda seen, sock: time.sleep(0.1) or sock.sendall(OK)
+    sock = stage.connect(b"GET /1 HTTP/1.1\r\nhost: a\r\n\r\nDELETE /2 HTTP/1.1\r\nhost: a\r\n\r\n")
+    sock.shutdown(socket.SHUT_WR)
+    assert read_to_end(sock).count(b"HTTP/1.1 200 OK") == 2
+    assert [seen.target for seen in origin.requests(2)] == [b"/1", b"/2"]
+
+
 @pytest.mark.pain("N30")
 def test_an_origin_that_refuses_is_named(stage, origin):
     origin.close()

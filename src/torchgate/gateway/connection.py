@@ -127,7 +127,7 @@ class Connection(Receiver):
                     f"The body ended after {counted(self.filling.size, 'byte')}, before its announced end.",
                 )
             )
-        elif self._reader.buffered:
+        elif self._reader.buffered and self.parked is None:
             self.refuse(RequestError(Cause.BAD_FRAMING, "The connection ended within a head."))
         if self.first is None:
             return False

@@ -63,9 +63,14 @@ class Receiver(BodyReceiver):
                     self._pause_reading(again=turns == 0)
                     break
                 else:
-                    head = reader.read_head()
+                    head, self.parked = self.parked, None
                     if head is None:
-                        break
+                        head = reader.read_head()
+                        if head is None:
+                            break
+                        if self.first is not None and self._must_wait(head):
+                            self.parked = head
+                            continue
                     turns -= 1
                     self._begin(head)
         except (ProtocolError, RequestError) as error:
@@ -286,9 +291,26 @@ class Receiver(BodyReceiver):
         if first is not None:
             # Side by side, an upstream might do them in another order (RFC 9112 section 9.3.2).
             newest = self._later[-1] if self._later else first
-            if newest.route.streams and newest.state is _OPEN and newest.method not in _SAFE:
+            if newest.route.streams and newest.method not in _SAFE and _under_way(newest):
+                return 0
+            if self.parked is not None and self._some_under_way():
                 return 0
         return self._listener.limits.pipelined
+
+    def _must_wait(self, head: Head) -> bool:
+        """Whether a request behind others goes on its way only when they are answered: its method is not safe."""
+        if head.method in _SAFE or not self._some_under_way():
+            return False
+        try:
+            return self._listener.router.resolve(head).streams
+        except RequestError:
+            return False  # refused: it goes nowhere
+
+    def _some_under_way(self) -> bool:
+        first = self.first
+        if first is not None and _under_way(first):
+            return True
+        return self._later is not None and any(_under_way(one) for one in self._later)
 
     def _pause_reading(self, *, again: bool) -> None:
         """Stop reading: too much is under way, or (``again``) others shall have their turn first."""
@@ -314,7 +336,7 @@ class Receiver(BodyReceiver):
             return
         if self._body_paused:
             return
-        if self._reader.buffered:
+        if self._reader.buffered or self.parked is not None:
             self.begun_ns = self._shared.now_ns()
             self._pump()
         if self._again or self.closing or self._body_paused:
@@ -323,6 +345,10 @@ class Receiver(BodyReceiver):
         if busy and self.filling is None and not self.last:
             return
         self._resume_reading()
+
+
+def _under_way(exchange: Exchange) -> bool:
+    return exchange.state is _OPEN or exchange.state is _STREAMING
 
 
 def _not_allowed(route: Route) -> RequestError:

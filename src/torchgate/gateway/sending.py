@@ -23,6 +23,7 @@ from torchgate.gateway.sink import ResponseSink
 
 if TYPE_CHECKING:
     from torchgate.gateway.listener import Listener
+    from torchgate.wire.head import Head
 
 _RESET = struct.pack(
     "ii", 1, 0
@@ -54,6 +55,7 @@ class Sender(ResponseSink):
         "idle_ns",
         "last",
         "owes_continue",
+        "parked",
         "unread",
         "waiting",
         "write_paused",
@@ -76,6 +78,7 @@ class Sender(ResponseSink):
         self.corked = False  # answers are gathered, to leave in one system call
         self.write_paused = False
         self.owes_continue: Exchange | None = None
+        self.parked: Head | None = None  # a request that waits for those before it
         self.idle_ns = 0  # when the last answer left, or the connection was made
         self.deadline_ns = 0  # when `torchgate.gateway.deadlines` should look next, at the latest
 
@@ -140,7 +143,7 @@ class Sender(ResponseSink):
         if self.owes_continue is not None and self.owes_continue is first:
             self.owes_continue = None
             self.write_raw(CONTINUE)
-        if self.eof and first is None:
+        if self.eof and first is None and self.parked is None:
             transport.close()
             return
         if first is not None and first is not before and first.on_drained is not None:
