@@ -1,6 +1,7 @@
 """Requests to pools over real sockets: connections kept and closed, limits, every failure with its cause."""
 
 import asyncio
+import contextlib
 import socket
 import threading
 import time
@@ -261,6 +262,23 @@ def never(_seen, sock):
 
 
 @on_loop
+async def test_a_new_request_does_not_overtake_those_that_wait():
+    """Room that appears between two turns of the sweep is for who waits, not for who comes just then."""
+    with Origin(by_path={"/first": never, "/waits": never}) as origin:
+        async with UpstreamStage(origin, limits={"endpoint_in_flight": 1}) as stage:
+            first = stage.start(path=b"/first")
+            waits = stage.start(path=b"/waits")
+            stage.pool.cluster.endpoints[0].most_in_flight = 2
+            new = stage.start(path=b"/new")
+            assert list(stage.pool.pending) == [waits.transfer, new.transfer]
+            await origin_sees(origin, 2)
+            assert sorted(seen.target for seen in origin.seen) == [b"/first", b"/waits"]
+            first.transfer.cancel()
+            await new.over.wait()
+            waits.transfer.cancel()
+
+
+@on_loop
 async def test_waiting_is_bounded_in_number_and_age():
     limits = {"in_flight": 1, "pending": 1, "pending_s": 0.3}
     with Origin(never) as origin:
@@ -408,6 +426,19 @@ def closed_port():
         return server.getsockname()[1]
 
 
+@contextlib.contextmanager
+def full_port():
+    """A port whose backlog is full: further handshakes are not completed."""
+    with contextlib.ExitStack() as sockets:
+        full = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(3):
+            filler = sockets.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(full.getsockname())
+        time.sleep(0.1)
+        yield full.getsockname()[1]
+
+
 def close_silently(_seen, _sock):
     return False
 
@@ -475,24 +506,12 @@ async def test_a_port_where_nothing_listens_is_refused(tmp_path):
 @pytest.mark.pain("N30")
 @on_loop
 async def test_no_connection_in_time():
-    with socket.socket() as full:
-        full.bind(("127.0.0.1", 0))
-        full.listen(0)
-        address = full.getsockname()
-        fillers = []
-        for _ in range(3):  # the backlog is full: further handshakes are not completed
-            filler = socket.socket()
-            filler.setblocking(False)
-            filler.connect_ex(address)
-            fillers.append(filler)
-        await asyncio.sleep(0.1)
+    with full_port() as port:
         options = {"timeouts": {"connect_s": 0.3}, "retry": {"attempts": 1}}
-        async with UpstreamStage(address[1], **options) as stage:
+        async with UpstreamStage(port, **options) as stage:
             asker = await stage.ask()
             assert asker.error.cause is Cause.UPSTREAM_CONNECT_TIMEOUT
             assert "0.3 s" in asker.error.detail
-        for filler in fillers:
-            filler.close()
 
 
 @pytest.mark.pain("N30")
