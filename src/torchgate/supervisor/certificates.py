@@ -45,15 +45,18 @@ def read_certificate(name: str, chain: str, key: str) -> CertificateConfig:
     """
     chain_pem, key_pem = _read(name, chain), _read(name, key)
     certificates = _parse(name, chain, chain_pem)
-    problems = [
-        *_key_problems(certificates, chain, key, key_pem),
-        *_chain_problems(certificates, chain),
-        *_leaf_problems(certificates[0], chain),
-    ]
+    own = [*_leaf_problems(certificates[0], chain)]
     for position, certificate in enumerate(certificates):
-        problems += _strength_problems(certificate, position, chain)
+        own += _strength_problems(certificate, position, chain)
+    judged = (
+        ([*_key_problems(certificates, chain, key, key_pem)], _KEY_HINT),
+        ([*_chain_problems(certificates, chain)], _CHAIN_HINT),
+        (own, _OWN_HINT),
+    )
+    problems = [problem for found, _ in judged for problem in found]
     if problems:
-        raise ConfigError(f"certificate {name}: " + "; ".join(problems), _HINT)
+        hint = "; ".join(hint for found, hint in judged if found)
+        raise ConfigError(f"certificate {name}: " + "; ".join(problems), hint)
     return CertificateConfig(
         name=name,
         chain="".join(_pem(one) for one in certificates),
@@ -63,7 +66,14 @@ def read_certificate(name: str, chain: str, key: str) -> CertificateConfig:
     )
 
 
-_HINT = "the chain file holds the certificate first, then those that signed it; ask your CA for the full chain"
+_KEY_HINT = (
+    "name the key that the certificate was asked for with, without a password "
+    "(`openssl pkey -in OLD -out NEW` takes it off)"
+)
+_CHAIN_HINT = "the chain file holds the certificate first, then those that signed it; ask your CA for the full chain"
+_OWN_HINT = (
+    "ask your CA for a new certificate: valid now, for servers, with the names of your hosts"
+)
 
 
 def read_client_ca(host: str, pem: str) -> None:

@@ -130,6 +130,22 @@ def test_weak_keys_and_signatures_are_refused(tmp_path):
     assert "RSA key of 1024 bits" in refused(tmp_path, *whole(key=weak))
 
 
+def test_what_helps_is_about_what_is_wrong(tmp_path):
+    """An ended certificate is not mended by a longer chain, nor is a wrong key."""
+    chain, key = whole()
+    _other, wrong = whole()
+    ended, its_key = whole(days=-1)
+    for files_, words in (
+        ((chain, wrong), "name the key"),
+        ((ended, its_key), "a new certificate"),
+        ((chain + chain, key), "the full chain"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            read(tmp_path, *files_)
+        assert words in caught.value.hint
+        assert (";" in caught.value.hint) == (words == "the full chain")
+
+
 def test_every_problem_is_said_at_once(tmp_path):
     chain, _key = whole(begin=-30, days=-1, client=True)
     text = refused(tmp_path, chain, whole()[1])
