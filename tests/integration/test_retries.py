@@ -1,7 +1,10 @@
 """What is tried again and what is never: nothing is done twice that must be done once, and retries have a budget."""
 
 import asyncio
+import contextlib
+import gc
 import time
+import weakref
 
 import pytest
 
@@ -10,15 +13,18 @@ from tests.integration.test_upstreams import (
     HEAD,
     close_silently,
     closed_port,
+    full_port,
     halting,
     never,
     origin_sees,
     reset,
     saying,
 )
-from tests.integration.upstream_stage import UpstreamStage, on_loop, until
+from tests.integration.upstream_stage import UpstreamStage, member, on_loop, until
 from torchgate.errors import Cause
+from torchgate.upstream.retry import MOST_UNCONNECTED
 
+EARLY = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
 UNAVAILABLE = b"HTTP/1.1 503 Unavailable\r\ncontent-length: 4\r\n\r\nbusy"
 PLENTY = {"attempts": 2, "budget_min": 1000}
 
@@ -49,14 +55,51 @@ async def test_a_post_that_never_left_goes_to_another_endpoint():
                 asker = await stage.ask(b"POST", body=[b"x"])
                 assert asker.body == b"ok"
                 assert asker.transfer.endpoint == good.address
-            assert stage.pool.retries >= 2
+            assert stage.pool.failures[Cause.UPSTREAM_REFUSED] >= 2
         assert len(good.seen) == 6
 
 
 @pytest.mark.pain("N37")
-@pytest.mark.parametrize(
-    "script", [close_silently, reset, saying(b"HTTP/1.1 20"), saying(b"nonsense\r\n")]
-)
+@on_loop
+async def test_while_nothing_was_sent_every_endpoint_is_tried_and_nothing_is_paid():
+    with Origin() as good:
+        members = [closed_port() for _ in range(6)]
+        options = {"retry": {"attempts": 2, "budget": 0.0, "budget_min": 0}}
+        async with UpstreamStage(*members, good, **options) as stage:
+            for method in (b"GET", b"POST") * 5:
+                asker = await stage.ask(method, body=[b"x"] if method == b"POST" else [])
+                assert asker.body == b"ok"
+            assert (stage.pool.retries, stage.pool.budget.refused) == (0, 0)
+        assert len(good.seen) == 10
+
+
+@on_loop
+async def test_when_no_primary_can_be_connected_to_a_backup_is_asked():
+    with Origin() as good:
+        backup = member(good, 2, backup=True)
+        async with UpstreamStage(closed_port(), closed_port(), backup) as stage:
+            asker = await stage.ask(b"POST", body=[b"x"])
+            assert (asker.body, asker.transfer.attempts) == (b"ok", 3)
+
+
+@on_loop
+async def test_tries_without_a_connection_are_bounded_in_number_and_time():
+    many = [closed_port() for _ in range(MOST_UNCONNECTED + 5)]
+    async with UpstreamStage(*many, retry=PLENTY) as stage:
+        asker = await stage.ask()
+        assert asker.error.cause is Cause.UPSTREAM_REFUSED
+        assert asker.transfer.attempts == MOST_UNCONNECTED + PLENTY["attempts"]
+    with contextlib.ExitStack() as ports:
+        silent = [ports.enter_context(full_port()) for _ in range(4)]
+        options = {"retry": PLENTY, "timeouts": {"connect_s": 0.3}}
+        async with UpstreamStage(*silent, **options) as stage:
+            asker = await stage.ask()
+            assert asker.error.cause is Cause.UPSTREAM_CONNECT_TIMEOUT
+            assert asker.transfer.attempts == PLENTY["attempts"]
+
+
+@pytest.mark.pain("N37")
+@pytest.mark.parametrize("script", [close_silently, reset])
 def test_what_may_be_done_twice_is_tried_elsewhere(script):
     @on_loop
     async def run():
@@ -70,6 +113,21 @@ def test_what_may_be_done_twice_is_tried_elsewhere(script):
                 assert [asker.body for asker in marked] == [b"ok", b"ok"]
             assert bad.seen
             assert [seen.body for seen in good.seen[-2:]] == [b"y", b"y"]
+
+    run()
+
+
+@pytest.mark.pain("N36")
+@pytest.mark.parametrize("said", [b"HTTP/1.1 20", b"nonsense\r\n", EARLY, EARLY + b"HTTP/1.1 20"])
+def test_nothing_is_asked_again_once_a_byte_of_an_answer_has_come(said):
+    @on_loop
+    async def run():
+        with Origin(saying(said)) as bad, Origin(saying(said)) as other:
+            async with UpstreamStage(bad, other, retry=PLENTY) as stage:
+                asker = await stage.ask()
+                assert asker.error is not None
+                assert asker.transfer.attempts == 1
+            assert len(bad.seen) + len(other.seen) == 1
 
     run()
 
@@ -156,6 +214,21 @@ async def test_a_status_that_is_a_failure_with_a_body_still_to_come():
                 asker = await stage.ask()
                 assert (asker.body, [head.status for head in asker.heads]) == (b"ok", [200])
             await until(lambda: bad.lost)
+
+
+@pytest.mark.pain("N37")
+@on_loop
+async def test_a_status_that_is_a_failure_stands_when_the_body_is_not_here_any_more():
+    """Half of a body is worse than any status."""
+    with Origin(UNAVAILABLE) as one, Origin(UNAVAILABLE) as two:
+        async with UpstreamStage(one, two, retry={**PLENTY, "statuses": (503,)}) as stage:
+            asker = stage.start(b"PUT", chunked=True, complete=False)
+            asker.transfer.write_body(b"x" * 200_000)
+            await asyncio.sleep(0.05)
+            asker.transfer.end_body()
+            await asker.over.wait()
+            assert (asker.status, asker.transfer.attempts) == (503, 1)
+        assert len(one.seen) + len(two.seen) == 1
 
 
 @on_loop
@@ -337,6 +410,31 @@ async def test_hedges_are_paid_from_the_budget():
             assert stage.pool.hedges == 2
             for asker in askers:
                 asker.transfer.cancel()
+
+
+@on_loop
+async def test_requests_that_are_over_don_t_wait_for_their_hedge():
+    """With hedging after a minute, a million requests would stay in memory, bodies and all."""
+    with Origin() as origin:
+        async with UpstreamStage(origin, retry=PLENTY) as stage:
+            for _ in range(300):
+                asker = await stage.ask(hedge_after_ns=60_000_000_000)
+            kept = weakref.ref(asker)
+            del asker
+            gc.collect()
+            assert kept() is None
+            assert len(stage.upstreams.hedges) < 300
+
+
+@on_loop
+async def test_nothing_is_hedged_while_the_gateway_drains():
+    with Origin(never) as one, Origin(never) as two:
+        async with UpstreamStage(one, two, retry=PLENTY) as stage:
+            asker = stage.start(hedge_after_ns=50_000_000)
+            stage.upstreams.drain()
+            await asyncio.sleep(0.2)
+            assert asker.transfer.attempts == 1
+            asker.transfer.cancel()
 
 
 @on_loop

@@ -76,6 +76,7 @@ class Attempt:
         now_ns: Present time.
 
     Attributes:
+        begun_ns: When it began.
         connection: The connection used; None while connecting and after the end.
         task: What opens the connection; None otherwise.
         handshaking_ns: When the TLS handshake began; 0 before.
@@ -86,12 +87,12 @@ class Attempt:
     """
 
     __slots__ = (
-        "_begun_ns",
         "_load",
         "_status",
         "_stuck_bytes",
         "_stuck_ns",
         "asked_ns",
+        "begun_ns",
         "connection",
         "endpoint",
         "first_ns",
@@ -116,7 +117,7 @@ class Attempt:
         self.first_ns = 0
         self.last_ns = 0
         self.reused_ns = -1
-        self._begun_ns = now_ns
+        self.begun_ns = now_ns
         self._status = 0
         self._load = -1.0
         self._stuck_bytes = 0
@@ -212,7 +213,7 @@ class Attempt:
             self._load = _load(head, name)
 
     def _done(self, cause: Cause | None, now_ns: int, *, success: bool, telling: bool) -> None:
-        begun_ns, first_ns = self._begun_ns, self.first_ns
+        begun_ns, first_ns = self.begun_ns, self.first_ns
         outcome = Outcome(
             cause,
             self._status,
@@ -235,7 +236,7 @@ class Attempt:
         if state is _CONNECTING:
             if self.handshaking_ns:  # bounded by the handshake itself
                 return FOREVER
-            due_ns = self._begun_ns + pool.connect_ns
+            due_ns = self.begun_ns + pool.connect_ns
             if now_ns < due_ns:
                 return due_ns
             seconds = pool.config.timeouts.connect_s

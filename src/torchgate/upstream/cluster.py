@@ -126,6 +126,14 @@ class Cluster:
             return endpoint
         return self._search(tried)
 
+    def spare(self, tried: Sequence[Endpoint]) -> Endpoint | None:
+        """Return one for a request that could connect to none of the usable ones: as a rule a backup; else None."""
+        for endpoint in self.endpoints:
+            is_well = _is_well(endpoint) and not endpoint.member.draining
+            if is_well and endpoint not in tried and endpoint.has_room():
+                return endpoint
+        return None
+
     def update(self, message: PoolMembers) -> list[Endpoint]:
         """Take the members as they are now; return the endpoints that have gone, marked as retired."""
         self.cause, self.detail = message.cause, message.detail

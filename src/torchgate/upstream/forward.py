@@ -52,6 +52,7 @@ class Upstreams:
         max_connections: Connections there can be at most.
         connections: Connections open or being opened.
         table: Heads of answers that repeat.
+        hedges: Requests that may be tried a second time.
     """
 
     def __init__(  # noqa: PLR0913 - most of them by name, and each known only to the gateway
@@ -72,7 +73,7 @@ class Upstreams:
         self.say = say
         self.table = AnswerTable()
         self.tasks: asyncio.TaskGroup | None = None
-        self._hedges = Hedges(loop, clock.now_ns)
+        self.hedges = Hedges(loop, clock.now_ns)
         self._ticks = 0
         self.connections = 0
         contexts = TlsContexts()
@@ -97,7 +98,7 @@ class Upstreams:
         transfer = PoolTransfer(chosen, request, caller)
         chosen.begin(transfer)
         if request.hedge_after_ns and request.idempotent and request.complete:
-            self._hedges.add(transfer, request.hedge_after_ns)
+            self.hedges.add(transfer, request.hedge_after_ns)
         return transfer
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -139,6 +140,6 @@ class Upstreams:
 
     def close(self) -> None:
         """End everything at once: requests fail, tunnels are reset, connections closed."""
-        self._hedges.close()
+        self.hedges.close()
         for pool in self.pools.values():
             pool.abort()

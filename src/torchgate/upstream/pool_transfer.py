@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from torchgate.clock import NS_PER_S
 from torchgate.errors import Cause
 from torchgate.upstream.attempt import FOREVER, Attempt
-from torchgate.upstream.retry import CONNECTING, is_safe
+from torchgate.upstream.retry import CONNECTING, MOST_UNCONNECTED, UNCONNECTED, is_safe
 from torchgate.upstream.transfer import Caller, UpstreamError, UpstreamRequest
 from torchgate.wire.answer import AnswerHead
 
 if TYPE_CHECKING:
     from torchgate.upstream.connection import UpstreamConnection
     from torchgate.upstream.endpoint import Endpoint
+    from torchgate.upstream.hedge import Planned
     from torchgate.upstream.pool import Pool
     from torchgate.upstream.tunnel import UpstreamTunnel
 
@@ -69,6 +70,7 @@ class PoolTransfer:
         endpoint, attempts, sticky: See `torchgate.upstream.transfer.Transfer`.
         deadline_ns: When to look at it next.
         paused: The caller wants no more of the answer for now.
+        planned: Its place among those that may be tried a second time.
     """
 
     __slots__ = (
@@ -78,17 +80,20 @@ class PoolTransfer:
         "_body_ended",
         "_caller",
         "_fresh",
-        "_races",
+        "_raced",
         "_second",
         "_since_ns",
+        "_spared",
         "_total_ns",
         "_tried",
         "_tunnel",
+        "_unconnected_ns",
         "_wants_room",
         "attempts",
         "deadline_ns",
         "endpoint",
         "paused",
+        "planned",
         "pool",
         "request",
         "state",
@@ -113,12 +118,15 @@ class PoolTransfer:
         self._second: Attempt | None = None  # a hedge
         self._tried: tuple[Endpoint, ...] = _NOBODY
         self._fresh = False  # the next try takes a new connection
-        self._races = 0  # tries lost to a kept connection that was being closed: not counted against the endpoint
+        self._raced = False  # a try was lost to a kept connection that was being closed
+        self._spared = 0  # tries that don't count: that one, and those that found no connection
+        self._unconnected_ns = 0  # time that went into the latter
         self._at_hand = True  # all of the body so far can be sent again
         self._body_ended = request.complete
         self._body_bytes = 0  # of a body that comes in pieces
         self._wants_room = False  # the caller was told to wait
         self._tunnel: UpstreamTunnel | None = None
+        self.planned: Planned | None = None
 
     # --- what the pool calls ------------------------------------------------------------------
 
@@ -151,7 +159,7 @@ class PoolTransfer:
     def hedge(self) -> None:
         """No answer has come for a while: try a second endpoint beside the first, if the budget allows."""
         pool, first = self.pool, self._attempt
-        if self.state is not _TRYING or first is None or self._second is not None:
+        if self.state is not _TRYING or first is None or self._second is not None or pool.closing:
             return
         tried = (*self._tried, first.endpoint)
         endpoint = pool.cluster.pick(self.request, tried)
@@ -278,6 +286,7 @@ class PoolTransfer:
         other = self._other(attempt)
         if other is not None and other.open:
             self._attempt, self._second = other, None
+            self._tried = (*self._tried, attempt.endpoint)
             self.endpoint = other.endpoint.label
             return
         if self.state is _TRYING and self._try_again(attempt, cause):
@@ -288,7 +297,7 @@ class PoolTransfer:
 
     def _answer_fails(self, attempt: Attempt, head: AnswerHead) -> bool:
         """Whether an answer counts as a failure that another try follows."""
-        if head.status not in self.pool.retry_statuses or not self.request.idempotent:
+        if head.status not in self.pool.retry_statuses:
             return False
         if self._other(attempt) is not None or not self._try_again(attempt, None):
             return False
@@ -298,27 +307,46 @@ class PoolTransfer:
     def _try_again(self, attempt: Attempt, cause: Cause | None) -> bool:
         """Begin another try if that does no harm, and helps."""
         pool, request = self.pool, self.request
-        if self.attempts >= pool.config.retry.attempts + self._races or pool.closing:
+        if pool.closing or pool.config.retry.attempts <= 1 or not self._is_safe(attempt, cause):
             return False
-        if cause is not None and not is_safe(
-            cause, idempotent=request.idempotent, sent=attempt.sent, at_hand=self._at_hand
-        ):
+        free = cause in UNCONNECTED and self._is_free(attempt)
+        if not free and self.attempts >= pool.config.retry.attempts + self._spared:
             return False
         tried = self._tried
         raced = cause is Cause.UPSTREAM_IDLE_CLOSE
         if not raced and attempt.endpoint not in tried:
             tried = (*tried, attempt.endpoint)
         endpoint = pool.cluster.pick(request, tried)
-        if endpoint is None or (endpoint in tried and cause in CONNECTING):
-            return False
-        if not pool.pay():
+        if cause in CONNECTING and (endpoint is None or endpoint in tried):
+            endpoint = pool.cluster.spare(tried)
+        if endpoint is None or not (free or pool.pay()):
             return False
         self._tried = tried
         self._fresh = raced
-        if raced:  # what follows may find that the endpoint is gone altogether: another one is still to be tried
-            self._races = 1
+        # After a race, what follows may find that the endpoint is gone altogether: another one is still to be tried.
+        if free or (raced and not self._raced):
+            self._spared += 1
+        self._raced = self._raced or raced
         self.try_at(endpoint)
         return True
+
+    def _is_safe(self, attempt: Attempt, cause: Cause | None) -> bool:
+        """Whether another try does no harm; without a cause, an answer is to be replaced by another."""
+        request = self.request
+        if cause is None:
+            return request.idempotent and self._at_hand
+        return is_safe(
+            cause,
+            idempotent=request.idempotent,
+            sent=attempt.sent,
+            answered=attempt.first_ns != 0,
+            at_hand=self._at_hand,
+        )
+
+    def _is_free(self, attempt: Attempt) -> bool:
+        """Whether a try that found no connection is not counted: not too many, and not for too long."""
+        self._unconnected_ns += self.pool.now_ns() - attempt.begun_ns
+        return self._unconnected_ns < self.pool.connect_ns and self._spared < MOST_UNCONNECTED
 
     def _other(self, attempt: Attempt) -> Attempt | None:
         return self._second if attempt is self._attempt else self._attempt
@@ -431,6 +459,9 @@ class PoolTransfer:
         self._attempt = self._second = (
             None  # they keep us: no cycle is left to the garbage collector
         )
+        if self.planned is not None:
+            self.pool.owner.hedges.forget(self.planned)
+            self.planned = None
         self.pool.ended(self, sent=sent)
 
     def _error(

@@ -25,6 +25,15 @@ CONNECTING = frozenset(
 )
 """Failures to connect: no use in asking the same endpoint again at once."""
 
+UNCONNECTED = frozenset(
+    (Cause.UPSTREAM_REFUSED, Cause.UPSTREAM_UNREACHABLE, Cause.UPSTREAM_CONNECT_TIMEOUT)
+)
+"""No connection at all: nobody has had any work of it, so asking the next endpoint is no retry in the sense of the
+budget, and is not counted in ``attempts``. Bounded by `MOST_UNCONNECTED` and by the time-out of connecting."""
+
+MOST_UNCONNECTED = 16
+"""Tries of one request that ended without a connection and are not counted."""
+
 FINAL = frozenset((Cause.UPSTREAM_TOTAL_TIMEOUT, Cause.POOL_FULL, Cause.POOL_WAIT, Cause.INTERNAL))
 """Never tried again."""
 
@@ -99,13 +108,14 @@ class RetryBudget:
         self._turn(now_ns)
 
 
-def is_safe(cause: Cause, *, idempotent: bool, sent: bool, at_hand: bool) -> bool:
+def is_safe(cause: Cause, *, idempotent: bool, sent: bool, answered: bool, at_hand: bool) -> bool:
     """Return whether a failed try may be followed by another without doing anything twice.
 
     Args:
         cause: Why it failed.
         idempotent: The request may be done twice, by its method or its route.
         sent: Bytes of the request were sent on the connection.
+        answered: Bytes of an answer have come, though it may be nothing that can be read.
         at_hand: All of the request's body so far is still here.
     """
-    return cause not in FINAL and at_hand and (idempotent or not sent)
+    return cause not in FINAL and at_hand and not answered and (idempotent or not sent)

@@ -52,10 +52,14 @@ def test_what_was_spent_counts_over_the_turn_of_the_window():
 @pytest.mark.pain("N37")
 @pytest.mark.parametrize("cause", list(Cause))
 def test_what_must_be_done_once_is_repeated_only_when_nothing_was_sent(cause):
-    assert not is_safe(cause, idempotent=False, sent=True, at_hand=True)
-    assert is_safe(cause, idempotent=False, sent=False, at_hand=True) is (cause not in FINAL)
-    assert is_safe(cause, idempotent=True, sent=True, at_hand=True) is (cause not in FINAL)
-    assert not is_safe(cause, idempotent=True, sent=True, at_hand=False)
+    def safe(*, idempotent, sent, answered=False, at_hand=True):
+        return is_safe(cause, idempotent=idempotent, sent=sent, answered=answered, at_hand=at_hand)
+
+    assert not safe(idempotent=False, sent=True)
+    assert safe(idempotent=False, sent=False) is (cause not in FINAL)
+    assert safe(idempotent=True, sent=True) is (cause not in FINAL)
+    assert not safe(idempotent=True, sent=True, at_hand=False)
+    assert not safe(idempotent=True, sent=True, answered=True)
 
 
 @pytest.mark.parametrize(
