@@ -81,6 +81,8 @@ def test_fields_of_one_connection_end_at_the_gateway(stage, origin):
         "x-forwarded-host: evil",
         "x-forwarded-proto: https",
         "x-real-ip: 6.6.6.6",
+        "x-forwarded-prefix: /evil",
+        "x-forwarded_server: evil",
         "x_forwarded_for: 6.6.6.6",
         "X_Forwarded-Host: evil",
         "x-client-cert-subject: CN=admin",
@@ -110,6 +112,16 @@ def test_only_trusted_proxies_are_believed_and_only_up_to_the_first_unknown(tmp_
         assert seen.value(b"x-forwarded-proto") == b"https"
         (line,) = stage.log_lines(1)
         assert line["client"] == "1.2.3.4"
+
+
+def test_what_else_a_trusted_proxy_says_of_its_client_is_passed_on(tmp_path, origin):
+    """Such as the prefix it took away; not for a client that sends the very same head."""
+    with ProxyStage(tmp_path, origin, trusted_proxies=("127.0.0.0/30",)) as stage:
+        for own in ("127.0.0.1", "127.0.0.9", "127.0.0.2"):
+            with socket.create_connection(("127.0.0.1", stage.port), 5, (own, 0)) as sock:
+                stage.get("/", "x-forwarded-prefix: /shop", sock=sock)
+        seen = [one.values(b"x-forwarded-prefix") for one in origin.requests(3)]
+        assert seen == [[b"/shop"], [], [b"/shop"]]
 
 
 def test_the_host_of_the_upstream_request_is_the_clients_or_what_the_route_says(tmp_path, origin):

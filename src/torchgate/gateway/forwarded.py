@@ -154,7 +154,7 @@ def _with_single(found: Forwarded, single: dict[bytes, bytes]) -> Forwarded:
     found.scheme = _SCHEMES.get(single.get(b"x-forwarded-proto", b"").lower(), b"")
     found.host = host_of(single.get(b"x-forwarded-host", b""))
     port = single.get(b"x-forwarded-port", b"")
-    found.port = port if _PORT.fullmatch(port) else b""
+    found.port = port if _PORT.fullmatch(port) and 0 < int(port) < 65536 else b""
     return found
 
 

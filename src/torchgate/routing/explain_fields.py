@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from torchgate.routing.edits import FRAMING, FieldEdits
+from torchgate.routing.explain_places import is_trusted
 from torchgate.routing.explain_settings import Origins, Path
 from torchgate.routing.template import PLACEHOLDERS
 from torchgate.schema.config import ListenerConfig
@@ -117,6 +118,7 @@ def request_lines(
     listener: ListenerConfig,
 ) -> tuple[Line, ...]:
     """Return the fields of the request that goes to the pool."""
+    peer = subject.placeholder("client_ip").decode()
     changed = edited(edits, subject)
     drops = {edit.name for edit in edits if edit.kind != "add"}
     lines = [Line(name="host", value=_host(head, action), kind="own", origin=OURS)]
@@ -125,11 +127,15 @@ def request_lines(
         for value in head.values(b"connection")
         for option in value.split(b",")
     }
+    never = (*FRAMING, "cdn-loop", "host", *_FORWARDED)
     for raw, value in head.fields:
         name = raw.decode("latin-1")
-        if name in FRAMING or name in ("cdn-loop", "host", *_FORWARDED) or raw in named:
+        plain = name.replace("_", "-")  # as servers that take one for the other read it
+        if plain in never or raw in named or name in drops:
             continue
-        if name in drops or name.startswith(("proxy", "x-client-cert-")):
+        if plain.startswith(("proxy", "x-client-cert-")):
+            continue
+        if plain.startswith("x-forwarded-") and not is_trusted(listener, peer):
             continue
         text = value.decode("utf-8", "replace")
         lines.append(Line(name=name, value=text, kind="keep", origin="client"))

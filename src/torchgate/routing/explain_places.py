@@ -14,15 +14,6 @@ from torchgate.schema.config import ListenerConfig
 from torchgate.schema.front import FrontConfig, HostConfig
 from torchgate.wire.head import Head
 
-_FORWARDED = frozenset(
-    (
-        b"forwarded",
-        b"x-forwarded-for",
-        b"x-forwarded-host",
-        b"x-forwarded-port",
-        b"x-forwarded-proto",
-    )
-)
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -117,11 +108,12 @@ def listener_facts(listener: ListenerConfig, why: str, origins: Origins) -> List
 
 def client_notes(listener: ListenerConfig, client: str, head: Head) -> Iterator[str]:
     """Yield what follows from who the client is."""
-    said = [name.decode() for name, _ in head.fields if name in _FORWARDED]
-    networks = [
-        ip_network(one, strict=False) for one in listener.trusted_proxies if "unix" not in one
+    said = [
+        name.decode("latin-1")
+        for name, _ in head.fields
+        if name == b"forwarded" or name.startswith(b"x-forwarded-")
     ]
-    if any(ip_address(client) in network for network in networks):
+    if is_trusted(listener, client):
         if said:
             yield (
                 f"{client} is a trusted proxy of the listener: a gateway believes its {', '.join(said)}; "
@@ -129,6 +121,14 @@ def client_notes(listener: ListenerConfig, client: str, head: Head) -> Iterator[
             )
     elif said:
         yield f"{', '.join(said)} of {client} is not believed: it is no trusted proxy of the listener"
+
+
+def is_trusted(listener: ListenerConfig, client: str) -> bool:
+    """Whether what ``client`` says of others is believed."""
+    networks = [
+        ip_network(one, strict=False) for one in listener.trusted_proxies if "unix" not in one
+    ]
+    return any(ip_address(client) in network for network in networks)
 
 
 def host_config(front: FrontConfig, host: str) -> HostConfig | None:

@@ -93,7 +93,12 @@ def _address(text: bytes, version: int) -> str:
         raise _wrong("a PROXY line holds something that is no address") from None
     if address.version != version:
         raise _wrong("a PROXY line holds an address of the other family")
-    return str(address)
+    return _usual(address)
+
+
+def _usual(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
+    """Return an address as text; an IPv4 client of a proxy that listens on both families is that IPv4 address."""
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def _port(text: bytes) -> int:
@@ -130,7 +135,7 @@ def _read_binary(data: bytes | bytearray) -> ProxyHeader | None:
     if not width:
         return ProxyHeader(size)
     end = 16 + width
-    client = str(ipaddress.ip_address(header[16:end]))
+    client = _usual(ipaddress.ip_address(header[16:end]))
     at = 16 + 2 * width
     after = at + 2
     return ProxyHeader(size, client, int.from_bytes(header[at:after], "big"))

@@ -45,6 +45,15 @@ def test_the_client_is_the_first_from_the_right_that_is_no_trusted_proxy(value, 
     assert read((b"x-forwarded-for", value)).client == client
 
 
+@pytest.mark.parametrize(
+    ("port", "kept"),
+    [(b"8443", b"8443"), (b"65535", b"65535"), (b"65536", b""), (b"0", b""), (b"-1", b"")],
+)
+def test_only_a_port_is_taken_for_one(port, kept):
+    fields = ((b"x-forwarded-for", b"1.2.3.4"), (b"x-forwarded-port", port))
+    assert read(*fields).port == kept
+
+
 def test_lines_of_the_same_name_are_one_list():
     found = read((b"x-forwarded-for", b"6.6.6.6"), (b"x-forwarded-for", b"1.2.3.4"))
     assert found.client == b"1.2.3.4"

@@ -8,7 +8,15 @@ from torchgate.routing.explain import explain
 from torchgate.routing.explain_question import Question
 from torchgate.schema.config import ListenerConfig, ListenerTls
 from torchgate.schema.front import CertificateConfig, FrontConfig, HostConfig
-from torchgate.schema.routes import HeaderEdit, HeaderEdits, Inherited, RespondAction, RouteConfig
+from torchgate.schema.pools import PoolConfig
+from torchgate.schema.routes import (
+    HeaderEdit,
+    HeaderEdits,
+    Inherited,
+    ProxyAction,
+    RespondAction,
+    RouteConfig,
+)
 from torchgate.schema.serve import ServeConfig
 
 DAY_S = 86_400
@@ -35,7 +43,11 @@ LISTENERS = (
     ListenerConfig(name="strict", port=8443, tls=ListenerTls(certificates=("one",), strict_sni=True)),
 )  # fmt: skip
 FRONT = FrontConfig(
-    routes=(RouteConfig(name="all", match=match(exact("/x")), action=RespondAction(body="x")),),
+    routes=(
+        RouteConfig(name="all", match=match(exact("/x")), action=RespondAction(body="x")),
+        RouteConfig(name="pool", match=match(exact("/pool")), action=ProxyAction(pool="app")),
+    ),
+    pools=(PoolConfig(name="app", endpoints=()),),
     certificates=(certificate("one", "a.example"), certificate("wide", "*.b.example")),
     hosts=(
         HostConfig(host="secure.b.example", redirect_https=True),
@@ -107,6 +119,16 @@ def test_forwarded_fields_are_believed_of_trusted_proxies_only():
     (note,) = ask("/x", fields=fields, client="10.1.1.1").notes
     assert note.startswith("10.1.1.1 is a trusted proxy")
     assert ask("/x", client="10.1.1.1").notes == ()
+
+
+def test_what_clients_may_not_say_is_not_shown_as_passed_on():
+    fields = (("x-forwarded-prefix", "/a"), ("x_real_ip", "6.6.6.6"), ("x-other", "1"))
+    for client, shown in (
+        ("192.0.2.1", {"x-other"}),
+        ("10.1.1.1", {"x-other", "x-forwarded-prefix"}),
+    ):
+        found = ask("http://a.example/pool", fields=fields, client=client).request_fields
+        assert {one.name for one in found if one.kind == "keep"} == shown
 
 
 def test_hsts_is_told():

@@ -30,10 +30,12 @@ def tlv(kind, value):
 GOOD = {
     b"PROXY TCP4 192.0.2.1 10.0.0.1 1234 443\r\n": ("192.0.2.1", 1234),
     b"PROXY TCP6 2001:DB8::1 ::1 1234 443\r\n": ("2001:db8::1", 1234),
+    b"PROXY TCP6 ::ffff:192.0.2.1 ::ffff:10.0.0.1 1234 443\r\n": ("192.0.2.1", 1234),
     b"PROXY UNKNOWN\r\n": ("", 0),
     b"PROXY UNKNOWN ffff:f...f:ffff ffff:f...f:ffff 65535 65535\r\n": ("", 0),
     binary(v4()): ("192.0.2.1", 1234),
     binary(v6(), family=0x21): ("2001:db8::1", 1234),
+    binary(v6("::ffff:192.0.2.1"), family=0x21): ("192.0.2.1", 1234),
     binary(bytes(216), family=0x31): ("", 0),
     binary(command=0x20, family=0x00): ("", 0),
     binary(v4(), command=0x20): ("", 0),

@@ -14,7 +14,7 @@ from typing import Final
 from torchgate.clock import NS_PER_S
 from torchgate.errors import Cause, RequestError
 from torchgate.gateway.exchange import Exchange, ExchangeState
-from torchgate.gateway.forwarded import forwarded_lines
+from torchgate.gateway.forwarded import Trust, forwarded_lines
 from torchgate.gateway.handlers.proxy_errors import told
 from torchgate.gateway.handlers.proxy_head import Reading, answer_lines, read_head
 from torchgate.gateway.handlers.proxy_upgrade import agreed
@@ -70,6 +70,7 @@ class ProxyHandler:
         self.upstreams = context.upstreams
         self.spools = context.shared.spools
         self.now_ns = context.shared.now_ns
+        self.trust = Trust(listener.trusted_proxies) if listener.trusted_proxies else None
         self._forwarded: dict[tuple[tuple[bytes, ...], bytes, bytes, bytes], bytes] = {}
         self.port = b"%d" % listener.port if listener.port else b""
         self.secure = listener.tls is not None
@@ -86,8 +87,15 @@ class ProxyHandler:
         if head is None:
             raise RuntimeError("a request without a head can't be forwarded")
         reading = head.reading
-        if not isinstance(reading, Reading) or reading.route is not exchange.route:
-            reading = read_head(exchange, head, self.action, self.sticky_cookie)
+        trusted = self.trust is not None and (
+            exchange.forwarded is not None or self.trust.trusts(exchange.client)
+        )
+        if (
+            not isinstance(reading, Reading)
+            or reading.route is not exchange.route
+            or reading.trusted is not trusted
+        ):
+            reading = read_head(exchange, head, self.action, self.sticky_cookie, trusted=trusted)
             head.reading = reading
         exchange.pool = self.pool
         proxied = Proxied(self, exchange, reading)

@@ -46,7 +46,10 @@ OURS = frozenset(
         b"x-request-id",
     )
 )
-"""Fields that only we write towards upstreams, and those that begin with ``x-client-cert-``."""
+"""Fields that only we write towards upstreams, and those that begin with ``x-client-cert-``.
+
+Others that begin with ``x-forwarded-``, such as ``-prefix``, come from trusted proxies or not at all.
+"""
 
 _NOT_AS_SENT = HOP_BY_HOP | OURS | {b"cdn-loop", b"content-length", b"expect", b"host"}
 _IDEMPOTENT = frozenset(
@@ -63,6 +66,7 @@ class Reading:
         lines: Request line and fields that are the same for every request with this head, each with its CRLF.
         tail: Lines that go behind those of each request: the route's edits, where they need nothing of the request.
         edits: The route's edits where they do; None otherwise.
+        trusted: Whether it is one of a trusted proxy.
         drops: Names among our own fields that the route takes away.
         host: Host of the upstream request; empty for the endpoint's.
         idempotent: May be sent twice.
@@ -86,10 +90,12 @@ class Reading:
         "route",
         "sticky",
         "tail",
+        "trusted",
     )
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: Route, *, trusted: bool) -> None:
         self.route = route
+        self.trusted = trusted
         self.lines = b""
         self.tail = b""
         self.edits: FieldEdits | None = None
@@ -104,15 +110,17 @@ class Reading:
         self.forwarded = b""
 
 
-def read_head(exchange: Exchange, head: Head, action: ProxyAction, sticky_cookie: bytes) -> Reading:
-    """Return what ``head`` means to the exchange's route.
+def read_head(
+    exchange: Exchange, head: Head, action: ProxyAction, sticky_cookie: bytes, *, trusted: bool
+) -> Reading:
+    """Return what ``head`` means to the exchange's route; ``trusted`` when it comes from a trusted proxy.
 
     Raises:
         RequestError: The rewritten path is none, a WebSocket handshake is malformed or not allowed here, or the
             request has come through here `MAX_PASSES` times.
     """
     route = exchange.route
-    reading = Reading(route)
+    reading = Reading(route, trusted=trusted)
     edits = route.editor.request if route.editor is not None else None
     reading.idempotent = action.idempotent or head.method in _IDEMPOTENT
     if action.host == "client":
@@ -126,7 +134,10 @@ def read_head(exchange: Exchange, head: Head, action: ProxyAction, sticky_cookie
         fields = [field for field in fields if field[0] not in edits.drops]
     if head.method in _HOPS_COUNTED:
         fields = [(n, _one_hop_less(v) if n == b"max-forwards" else v) for n, v in fields]
-    _collect(parts, fields, _PASSED_ON, _may_pass)
+    if trusted:
+        _collect(parts, fields, _PASSED_ON_TRUSTED, _may_pass_trusted)
+    else:
+        _collect(parts, fields, _PASSED_ON, _may_pass)
     parts.append(_one_pass_more(head))
     if head.content_length >= 0:
         parts.append(b"content-length: %d\r\n" % head.content_length)
@@ -165,6 +176,7 @@ def answer_lines(fields: Headers, *, with_length: bool) -> bytes:
 
 
 _PASSED_ON: dict[bytes, bool] = {}
+_PASSED_ON_TRUSTED: dict[bytes, bool] = {}
 _PASSED_BACK: dict[bytes, bool] = {}
 _KEPT_NAMES = 1024  # of each of these
 _KEPT_NAME_BYTES = 64  # longer ones are judged anew: clients choose them
@@ -207,6 +219,11 @@ def _may_pass(name: bytes) -> bool:
 
     Servers that take ``_`` for ``-`` (CGI, WSGI) would read some names as ones that must not pass: these don't either.
     """
+    return _may_pass_trusted(name) and not name.replace(b"_", b"-").startswith(b"x-forwarded-")
+
+
+def _may_pass_trusted(name: bytes) -> bool:
+    """The same for a field of a trusted proxy, which may say more of the client than we write."""
     plain = name.replace(b"_", b"-")
     return plain not in _NOT_AS_SENT and not plain.startswith((b"proxy", b"x-client-cert-"))
 

@@ -14,7 +14,7 @@ NAMES = st.sampled_from(
     [
         b"accept", b"Cookie", b"X-Forwarded-For", b"x_forwarded_for", b"Connection", b"Keep-Alive", b"TE", b"Trailer",
         b"Upgrade", b"Proxy-Authorization", b"Content_Length", b"X-Client-Cert-Subject", b"Expect", b"HTTP2-Settings",
-        b"x-a", b"x-b", b"X-Request-Id",
+        b"x-a", b"x-b", b"X-Request-Id", b"X_Forwarded-Ssl",
     ]
 )  # fmt: skip
 VALUES = st.sampled_from(
@@ -40,7 +40,7 @@ def test_what_is_passed_on_is_a_head_of_its_own_with_nothing_of_this_connection(
     )
     head.normal = normalise(head.path)
     exchange = Exchange(None, head.method, head.target, head.fields, b"id", 1)
-    reading = read_head(exchange, head, ProxyAction(pool="p", upgrades=()), b"")
+    reading = read_head(exchange, head, ProxyAction(pool="p", upgrades=()), b"", trusted=False)
     again = parse_head(reading.lines + b"host: a\r\n\r\n", Limits())
     assert again.target == b"/a%20b?q"
     assert again.content_length == 7
@@ -55,7 +55,7 @@ def test_what_is_passed_on_is_a_head_of_its_own_with_nothing_of_this_connection(
         plain = name.replace(b"_", b"-")
         assert name not in named
         assert plain not in HOP_BY_HOP | OURS | {b"content-length", b"expect"}
-        assert not plain.startswith((b"proxy", b"x-client-cert-"))
+        assert not plain.startswith((b"proxy", b"x-client-cert-", b"x-forwarded-"))
     kept = (b"accept", b"cookie", b"x-a", b"x-b")
     assert [f for f in again.fields if f[0] in kept] == [
         f for f in head.fields if f[0] in kept and f[0] not in named
