@@ -18,7 +18,9 @@ Reading order:
 - `routes`, `pools`, `limits`, `layers`: tables of the others.
 - `tables`: tables made from the service's structs.
 - `secrets`: texts that may stand in a file of their own.
+- `names`: kinds of values that say which requests are meant.
 - `values`: kinds of values.
+- `wrongs`: how these say what is wrong.
 - `positions`: where each key stands in a file.
 - `mistakes`: what is wrong, and where.
 - `published`: the JSON Schema.

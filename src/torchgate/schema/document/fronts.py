@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
 
 from torchgate.schema import config
-from torchgate.schema.document import values
 from torchgate.schema.document.checks import Checks
 from torchgate.schema.document.files import Files
 from torchgate.schema.document.inherit import NOTHING, Merger, Said
 from torchgate.schema.document.levels import Levels
 from torchgate.schema.document.mistakes import Path
+from torchgate.schema.document.names import covers, host_name
 from torchgate.schema.document.reading import Reading
 from torchgate.schema.document.routes import ACTIONS, Route, field_matches
 from torchgate.schema.routes import (
@@ -31,14 +30,12 @@ from torchgate.schema.routes import (
     StaticAction,
 )
 
-_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
-_HOST = re.compile(rf"(?:\*\.)?{_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:.]+\]")
-_PLAIN_HOST = re.compile(r"(?:[a-z0-9]{1,63}\.)*[a-z0-9]{1,63}")
-_METHOD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Z-]+")
-_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
-_PLAIN_PATH = re.compile(r"(?:/[A-Za-z0-9_~!$&'()+,;=:@-][A-Za-z0-9._~!$&'()+,;=:@-]*)+/?|/")
 _UNCHANGED = Inherited()
-_EXPECTED = "expected a name such as api.example.com or *.example.com, without port"
+_MATCHING = ("host", "path", "method", "when", "listeners")
+"""Keys that say what a route matches."""
+
+_REWRITTEN = ("proxy", "static", "builtin")
+"""Actions for which a rewrite has an effect."""
 
 _STRUCTS: dict[str, type[msgspec.Struct]] = {
     "model": ModelAction,
@@ -47,34 +44,6 @@ _STRUCTS: dict[str, type[msgspec.Struct]] = {
     "redirect": RedirectAction,
     "respond": RespondAction,
 }
-
-
-def host_name(reading: Reading, host: str, path: Path) -> str:
-    """Return a host in lower case; what can't be one is noted."""
-    found = host.lower()
-    if found[-1:].isdigit() and values.is_no_address(found):
-        reading.wrong(path, f"got {host[:60]!r}, which is no IP address")
-    elif len(found) > 255 or (
-        _PLAIN_HOST.fullmatch(found) is None and _HOST.fullmatch(found) is None
-    ):
-        hint = ""
-        if not found.isascii():
-            hint = "write the form that begins with xn--"
-        elif ":" in found and not found.startswith("["):
-            hint = f"without the port: {found.partition(':')[0]}"
-        elif found == "*":
-            hint = "leave it out for any host"
-        elif found.endswith("."):
-            hint = "without the dot at its end"
-        reading.wrong(path, f"got {host[:60]!r}, {_EXPECTED}", hint)
-    return found
-
-
-def covers(pattern: str, host: str) -> bool:
-    """Whether every host of ``host`` (a name or a wildcard) falls under ``pattern``."""
-    if pattern == host:
-        return True
-    return pattern.startswith("*.") and host.endswith(pattern[1:]) and host != pattern
 
 
 class Fronts:
@@ -112,9 +81,9 @@ class Fronts:
         } or {config.ListenerConfig().name: NOTHING}
         self._hosts: dict[str, Said] = {}
         for name, host in reading.objects("hosts").items():
-            found = host_name(reading, name, ("hosts", name))
+            found = reading.tried(("hosts", name), host_name, name)
             said = levels.said(host, ("hosts", name))
-            if said is not NOTHING:
+            if said is not NOTHING and found is not None:
                 self._hosts[found] = said
         # The most specific first: exact names, then wildcards, longer ones first.
         self._by_rank = sorted(self._hosts, key=lambda host: (host.startswith("*."), -len(host)))
@@ -139,25 +108,25 @@ class Fronts:
         """Return all routes."""
         found: list[RouteConfig] = []
         for name, route in self._reading.objects("routes").items():
-            made = self._route(name, route)
-            if made is None:
-                continue
-            findings = tuple(self._checks.route(made))
-            for finding in findings:
-                self._reading.wrong(("routes", name, *finding.path), finding.what, finding.hint)
+            path: Path = ("routes", name)
+            actions = self._actions(route, path)
+            made = self._route(name, route, actions[0] if actions else BuiltinAction())
+            for action in actions or (made.action,):
+                judged = (
+                    made if action is made.action else msgspec.structs.replace(made, action=action)
+                )
+                for finding in self._checks.route(judged):
+                    self._reading.wrong((*path, *finding.path), finding.what, finding.hint)
             entries = self._entries(made, route)
-            if not findings:  # what is wrong by itself can't be compared with others
+            if self._reading.is_sure(path, *_MATCHING):  # what may mean another match is in no tie
                 found += entries
         return tuple(found)
 
-    def _route(self, name: str, route: Route) -> RouteConfig | None:
+    def _route(self, name: str, route: Route, action: Action) -> RouteConfig:
         path: Path = ("routes", name)
-        action = self._action(route, path)
-        if action is None:
-            return None
         return RouteConfig(
             name=name,
-            match=self._match(route, path),
+            match=self._match(route),
             action=action,
             origin=self._reading.sources.origin(path) if self._origins else "",
             listeners=self._on(route, path),
@@ -239,49 +208,16 @@ class Fronts:
 
     # --- parts of a route
 
-    def _match(self, route: Route, path: Path) -> Match:
-        hosts = tuple(
-            [
-                host_name(self._reading, host, (*path, "host", index))
-                for index, host in enumerate(route.host)
-            ]
-        )
-        for index, method in enumerate(route.method):
-            if _METHOD.fullmatch(method) is None:
-                upper = method.upper()
-                hint = f"did you mean {upper}?" if upper in _METHODS else "such as GET or POST"
-                self._reading.wrong((*path, "method", index), f"{method[:40]!r} is no method", hint)
-        for index, one in enumerate(route.path):
-            if one.kind != "pattern" and _PLAIN_PATH.fullmatch(one.value) is None:
-                self._check_path(one.value, (*path, "path", index))
+    def _match(self, route: Route) -> Match:
         if route.when is None:
-            return Match(hosts=hosts, paths=route.path, methods=route.method)
+            return Match(hosts=route.host, paths=route.path, methods=route.method)
         return Match(
-            hosts=hosts,
+            hosts=route.host,
             paths=route.path,
             methods=route.method,
             headers=field_matches(route.when.headers, lower=True),
             query=field_matches(route.when.query, lower=False),
         )
-
-    def _check_path(self, value: str, path: Path) -> None:
-        """Paths are compared after normalisation (RFC 3986 section 6.2.2): one that isn't normal would never match."""
-        what = hint = ""
-        if not value.startswith("/"):
-            what, hint = "has to begin with a slash", f"write /{value}"
-        elif "*" in value:
-            what = "has a * that isn't the last segment"
-            hint = '/v1/* is everything beneath /v1; else write { pattern = "..." }'
-        elif "//" in value or {".", ".."} & set(value.split("/")):
-            what, hint = "is not normal", "write it without //, . and .. segments"
-        elif "?" in value or "#" in value:
-            what, hint = "has a query or a fragment", "match parameters with when.query"
-        elif "\\" in value or any(ch < " " or ch == "\x7f" for ch in value):
-            what = "holds a backslash or a control character, which no request may have"
-        elif re.search("%[0-9A-Fa-f]{2}", value):
-            what, hint = "is escaped", "paths are compared decoded: write the character itself"
-        if what:
-            self._reading.wrong(path, f"the path {value[:60]!r} {what}", hint)
 
     def _on(self, route: Route, path: Path) -> tuple[str, ...]:
         known = self._reading.names["listeners"] or self._listeners
@@ -308,31 +244,35 @@ class Fronts:
         what = f"no {kind} {'are' if plural == kind else 'is'} named {name[:60]!r}"
         self._reading.wrong(path, what, self._reading.hint(name, known, plural))
 
-    def _action(self, route: Route, path: Path) -> Action | None:
+    def _actions(self, route: Route, path: Path) -> list[Action]:
+        """Return the action of a route; those that are written when there are too many of them."""
         keys = route.action()
-        if len(keys) != 1:
-            listed = ", ".join(ACTIONS)
-            raw = self._reading.given(path)
-            if not keys and not any(key in raw for key in ACTIONS):
-                self._reading.wrong(path, f"the route has no action: one of {listed}")
-            elif keys:
-                self._reading.wrong(
-                    (*path, keys[-1]),
-                    f"the route has {len(keys)} actions: {', '.join(keys)}",
-                    "a route has one; make two routes of it",
-                )
-            return None
-        key = keys[0]
-        if route.rewrite is not None and key not in ("proxy", "static", "builtin"):
+        if len(keys) != 1 or not self._reading.is_sure(path, *ACTIONS):
+            self._check_actions(path)
+        if route.rewrite is not None and len(keys) == 1 and keys[0] not in _REWRITTEN:
             self._reading.wrong(
                 (*path, "rewrite"),
-                f"a rewrite has no effect on {key}",
+                f"a rewrite has no effect on {keys[0]}",
                 "it changes the path for proxy, static and builtin",
             )
+        return [self._action(route, key, (*path, key)) for key in keys]
+
+    def _check_actions(self, path: Path) -> None:
+        raw = self._reading.given(path)
+        written = [key for key in ACTIONS if key in raw]
+        if not written and self._reading.is_sure(path, *ACTIONS):
+            self._reading.wrong(path, f"the route has no action: one of {', '.join(ACTIONS)}")
+        elif len(written) > 1:
+            self._reading.wrong(
+                path,
+                f"the route has {len(written)} actions: {', '.join(written)}",
+                "a route has one; make two routes of it",
+            )
+
+    def _action(self, route: Route, key: str, where: Path) -> Action:
         if key == "builtin":
             return BuiltinAction()
         made: Any = getattr(route, key).made(_STRUCTS[key])
-        where = (*path, key)
         match made:
             case ModelAction():
                 known = self._reading.names["models"]
@@ -342,8 +282,6 @@ class Fronts:
                 known = self._reading.names["pools"]
                 if made.pool not in known:
                     self.refer(made.pool, known, "pool", self._deeper(where, "pool"))
-                if made.hash_on != "source":
-                    self._check_hash(made.hash_on, (*where, "hash_on"))
             case StaticAction():
                 root = self._files.folder(made.root, self._deeper(where, "root"))
                 made = msgspec.structs.replace(made, root=root)
@@ -354,11 +292,3 @@ class Fronts:
     def _deeper(self, where: Path, key: str) -> Path:
         """Return the way to a key that may be left to the short form of its table."""
         return (*where, key) if isinstance(self._reading.given(where), dict) else where
-
-    def _check_hash(self, hash_on: str, path: Path) -> None:
-        kind, _, name = hash_on.partition(":")
-        is_name = bool(name) and values.TOKEN.issuperset(name)
-        if hash_on != "source" and (kind not in ("header", "cookie") or not is_name):
-            self._reading.wrong(
-                path, f"got {hash_on[:60]!r}, expected source, header:NAME or cookie:NAME"
-            )

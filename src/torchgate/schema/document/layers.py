@@ -2,45 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from torchgate.errors import Cause
 from torchgate.schema.document import values
+from torchgate.schema.document.environment import Filled
 from torchgate.schema.document.secrets import SCHEMA as SECRET_SCHEMA
 from torchgate.schema.document.secrets import Secret, secret
 from torchgate.schema.document.tables import Of, Short, Table, table
+from torchgate.schema.document.wrongs import each, wrong
 from torchgate.schema.routes import ErrorPage
 
 Fields = dict[str, tuple[Secret, ...]]
 """Field name as written -> values."""
 
 
-def _fields(value: object) -> Fields:
-    if not isinstance(value, dict):
-        raise values.wrong(f"got {values.shown(value)}, expected a table of field names and values")
-    return {
-        name: tuple(secret(entry) for entry in (one if isinstance(one, list) else [one]))
-        for name, one in value.items()
-    }
+def _lines(value: object) -> tuple[Secret, ...]:
+    if isinstance(value, list):
+        return tuple(each(secret, enumerate(value)))
+    return (secret(value),)
 
 
-def _single_fields(value: object) -> Fields:
-    found = _fields(value)
-    for name, given in found.items():
-        if len(given) != 1:
-            raise values.wrong(f"{name} has {len(given)} values, expected one", "add takes several")
-    return found
+def _one_line(value: object) -> tuple[Secret, ...]:
+    if isinstance(value, list):
+        raise wrong("got a list, expected one value", "add takes several")
+    return (secret(value),)
+
+
+def _fields(parse: Callable[[object], tuple[Secret, ...]]) -> Callable[[object], Fields]:
+    def parse_all(value: object) -> Fields:
+        if not isinstance(value, dict):
+            raise wrong(f"got {values.shown(value)}, expected a table of field names and values")
+        return dict(zip(value, each(parse, value.items()), strict=True))
+
+    return parse_all
 
 
 _ONE_OR_MORE = values.one_of(SECRET_SCHEMA, {"type": "array", "items": SECRET_SCHEMA})
 _One = Annotated[
     Fields,
-    values.Parsed(_single_fields, {"type": "object", "additionalProperties": SECRET_SCHEMA}),
+    values.Parsed(_fields(_one_line), {"type": "object", "additionalProperties": SECRET_SCHEMA}),
 ]
 _More = Annotated[
-    Fields, values.Parsed(_fields, {"type": "object", "additionalProperties": _ONE_OR_MORE})
+    Fields, values.Parsed(_fields(_lines), {"type": "object", "additionalProperties": _ONE_OR_MORE})
 ]
 
 
@@ -67,15 +74,18 @@ class Headers(Table):
     response: Edits | None = Field(None, description="Of answers to the client, ours included.")
 
 
+def _status(value: object) -> range:
+    if isinstance(value, str) and value in ("4xx", "5xx"):
+        first = int(value[0]) * 100
+        return range(first, first + 100)
+    if isinstance(value, str) and not isinstance(value, Filled):
+        raise wrong(f"got {values.shown(value)}, expected a status from 400 to 599, 4xx or 5xx")
+    found = values.whole(400, 599)(value)
+    return range(found, found + 1)
+
+
 def _statuses(value: object) -> tuple[int, ...]:
-    found: list[int] = []
-    for one in value if isinstance(value, list) else [value]:
-        if one in ("4xx", "5xx"):
-            first = int(str(one)[0]) * 100
-            found += range(first, first + 100)
-        else:
-            found.append(values.whole(400, 599)(one))
-    return tuple(found)
+    return tuple(status for found in values.many(_status)(value) for status in found)
 
 
 def _new_status(value: object) -> int:

@@ -123,7 +123,8 @@ class Levels:
         return braced(found) if isinstance(value, SecretFile) else found
 
     def _page(self, page: ErrorPage, path: Path) -> ErrorPage:
-        if not page.file and not page.redirect and not page.status:
+        asked = page.file or page.redirect or page.status
+        if not asked and self._reading.is_sure(path, "file", "redirect", "status"):
             self._reading.wrong(path, "an error page needs a file, a redirect or a status")
         file = self._files.readable(page.file, (*path, "file"))
         page = msgspec.structs.replace(page, file=file)

@@ -226,7 +226,8 @@ class _Loading:
         for name, listener in self._reading.objects("listeners").items():
             path: Path = ("listeners", name)
             address = listener.address
-            other = taken.setdefault(address, name)
+            is_sure = self._reading.is_sure(path, "address")
+            other = taken.setdefault(address, name) if is_sure else name
             if (other != name and address.port != 0) or (
                 other != name and address.host.startswith("unix:")
             ):
@@ -254,19 +255,12 @@ class _Loading:
         return config.Limits() if given is None else given.made(config.Limits)
 
     def _check_listener(self, made: config.ListenerConfig, path: Path, fronts: Fronts) -> None:
-        for index, origin in enumerate(made.cors.origins):
-            if origin != "*" and not origin.startswith(("http://", "https://")):
-                self._reading.wrong(
-                    (*path, "cors", index),
-                    f"{origin[:60]!r} is not an origin",
-                    "write it as https://example.org, or * for any",
-                )
         if made.tls is None:
             return
         known = self._reading.names["certificates"]
         for index, name in enumerate(made.tls.certificates):
             fronts.refer(name, known, "certificate", (*path, "tls", "certificates", index))
-        if not made.tls.certificates:
+        if not made.tls.certificates and self._reading.is_sure((*path, "tls"), "certificates"):
             self._reading.wrong((*path, "tls"), "a listener with TLS needs a certificate")
 
     # --- models

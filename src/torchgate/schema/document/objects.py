@@ -9,12 +9,13 @@ import msgspec
 from pydantic import Field
 
 from torchgate.schema import amounts, config
-from torchgate.schema.document import values
+from torchgate.schema.document import names, values
 from torchgate.schema.document.layers import Level, Policy
 from torchgate.schema.document.limits import Limits
 from torchgate.schema.document.pools import Pool
 from torchgate.schema.document.routes import Route
 from torchgate.schema.document.tables import Of, OrName, Short, Table, table
+from torchgate.schema.document.wrongs import wrong
 from torchgate.schema.front import SpoolConfig
 
 MAX_GATEWAYS = 64
@@ -36,20 +37,20 @@ def address(value: object) -> Address:
     found = values.full_text(value)
     if found.startswith("unix:"):
         if not found.startswith("unix:/") or len(found) > 100:
-            raise values.wrong(
+            raise wrong(
                 f"got {values.shown(value)}, expected unix: and an absolute path of at most 95 characters"
             )
         return Address(found, 0)
     match = _ADDRESS.fullmatch(found)
     if match is None:
-        raise values.wrong(
+        raise wrong(
             f"got {values.shown(value)}, expected HOST:PORT, such as 0.0.0.0:8443, [::]:8443 or unix:/run/x.sock"
         )
     if values.is_no_address(match[2] or ""):
-        raise values.wrong(f"got {values.shown(value)}, which is no IP address")
+        raise wrong(f"got {values.shown(value)}, which is no IP address")
     port = int(match[3])
     if port > 65535:
-        raise values.wrong(f"port {port} is out of range", "from 0 (any free one) to 65535")
+        raise wrong(f"port {port} is out of range", "from 0 (any free one) to 65535")
     return Address(match[1] or match[2] or "0.0.0.0", port)  # noqa: S104 - asked for
 
 
@@ -92,9 +93,13 @@ class _ListenerBase(Level):
     limits: Annotated[Any, Of(Limits), OrName()] | None = Field(
         None, description="Name in `[limits]`, or a table like one."
     )
-    cors: values.Texts = Field(
-        (), description="Origins that may use the built-in paths; `*` for any."
-    )
+    cors: Annotated[
+        tuple[str, ...],
+        values.Parsed(
+            values.many(names.origin),
+            values.one_of(values.STRING, {"type": "array", "items": values.STRING}),
+        ),
+    ] = Field((), description="Origins that may use the built-in paths; `*` for any.")
 
 
 Listener = table(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
 
 from torchgate.schema.document import values
 from torchgate.schema.document.environment import Environment
@@ -15,11 +16,17 @@ from torchgate.schema.document.mistakes import DocumentError, Mistake, Path, sug
 from torchgate.schema.document.objects import Document, Service
 from torchgate.schema.document.sources import OBJECTS, Sources
 from torchgate.schema.document.tables import Of, Table
+from torchgate.schema.document.wrongs import told
+from torchgate.schema.target import nearest
 
 T = TypeVar("T", bound=Table)
+Parsed = TypeVar("Parsed")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
+
+STAND_IN = "/"
+"""What stands in place of a required key that is missing; nothing that is said of it is told."""
 
 MAX_LOOKS = 200_000
 """Names compared while looking for the nearest valid ones; a second or two."""
@@ -44,15 +51,20 @@ class Reading:
     def __init__(self, files: Sequence[str], environ: Mapping[str, str]) -> None:
         self.sources = Sources(files)
         self._wrong: list[tuple[Path, str, str]] = []
-        self._unfilled: set[Path] = set()
+        self._unusable: set[Path] = set()  # was left out; what follows from that is no mistake
+        self._around: set[Path] = set()  # of these something is unusable or wrong
+        self._kept: dict[
+            Path, list[int]
+        ] = {}  # lists of which values were left out: places of the others
         self._looked = 0  # names that were compared for hints
         self._objects: dict[str, dict[str, Any]] = {}
         tree = self.sources.tree
         if self.sources.has_variables:
             environment = Environment(environ)
             tree = environment.fill(tree)
-            self._wrong += environment.wrong
-            self._unfilled = {path for path, _, _ in environment.wrong}
+            for path, what, hint in environment.wrong:
+                self._note(path, what, hint)
+                self._leave_out(path)
         self._tree = tree
         self.names: dict[str, dict[str, None]] = {section: {} for section in OBJECTS}
         for key in tree:
@@ -71,30 +83,67 @@ class Reading:
     def given(self, path: Path) -> Any:
         """Return what was written at a path; None when nothing was."""
         value: Any = self._tree
-        for part in path:
+        for part in self._original(path):
+            if not isinstance(value, dict | list):
+                return None
             try:
-                value = value[part]
+                value = value[part]  # type: ignore[index]
             except (KeyError, IndexError, TypeError):
                 return None
         return value
 
     def wrong(self, path: Path, what: str, hint: str = "") -> None:
-        """Note a mistake."""
-        written = self._as_written(path)
-        if written not in self._unfilled:  # what a variable would have held is anybody's guess
-            self._wrong.append((written, what, hint))
+        """Note a mistake, unless it only follows from one that was noted before."""
+        written = self._as_written(self._original(path))
+        if not any(written[:length] in self._unusable for length in range(len(written) + 1)):
+            self._note(written, what, hint)
+
+    def tried(self, path: Path, parse: Callable[[Any], Parsed], value: Any) -> Parsed | None:
+        """Return what a parser makes of a value; None when it is wrong, which is noted."""
+        try:
+            return parse(value)
+        except PydanticCustomError as error:
+            for way, what, hint in told(error):
+                self.wrong((*path, *way), what, hint)
+            return None
+
+    def is_sure(self, path: Path, *keys: str) -> bool:
+        """Whether nothing is wrong with certain keys of a table: what is said of them together is no follow-up."""
+        return self._around.isdisjoint((*self._original(path), key) for key in keys)
+
+    def _note(self, path: Path, what: str, hint: str = "") -> None:
+        self._wrong.append((path, what, hint))
+        self._around.update(path[:length] for length in range(1, len(path) + 1))
+
+    def _leave_out(self, path: Path) -> None:
+        self._unusable.add(path)
+        self._around.update(path[:length] for length in range(1, len(path) + 1))
+
+    def _original(self, path: Path) -> Path:
+        """Return a path with the places that values have in the file."""
+        if not self._kept:
+            return path
+        found: Path = ()
+        for part in path:
+            kept = self._kept.get(found) if isinstance(part, int) else None
+            found += (part if kept is None or not isinstance(part, int) else kept[part],)
+        return found
 
     def _as_written(self, path: Path) -> Path:
-        """Return a path without the places of a list of which only one value is written."""
+        """Return a path without what a short form leaves out: the place in a list of one, the key of a table."""
         value: Any = self._tree
-        for depth, part in enumerate(path):
-            if isinstance(part, int) and not isinstance(value, list):
-                return path[:depth]
+        found: Path = ()
+        for part in path:
+            if isinstance(value, dict if isinstance(part, int) else list):
+                continue
+            if not isinstance(value, dict | list):
+                break
+            found += (part,)
             try:
-                value = value[part]
-            except (KeyError, IndexError, TypeError):
-                return path
-        return path
+                value = value[part]  # type: ignore[index]
+            except (KeyError, IndexError):
+                value = {}
+        return found
 
     def hint(self, name: str, known: Collection[str], kind: str) -> str:
         """Return a hint with the nearest of the names that would have been valid.
@@ -147,40 +196,54 @@ class Reading:
     def _table(self, kind: Any, given: Any, path: Path) -> Any:
         """Validate a table; keys that are wrong are noted and left out, so that the rest is judged too.
 
-        What is left out is the innermost key: one wrong limit hides neither its neighbours nor the table around it.
-        None when nothing usable is left.
+        What is left out is the innermost key or value of a list: one wrong limit hides neither its neighbours nor the
+        table around it. In place of a required key that is missing stands a text, and nobody is told of that. None
+        when it is no table.
         """
-        dropped: set[Path] = set()
+        filled: set[Path] = set()
+        is_first = True
         while True:
             try:
                 return kind.__pydantic_validator__.validate_python(given)
             except ValidationError as error:
                 found = error.errors(include_url=False)
-            for one in found:
-                if one["type"] != "missing" or one["loc"] not in dropped:
-                    self._note(kind, path, one)
-            bad = {_innermost(given, one["loc"]) for one in found} - {()}
-            if not bad:  # a required key is missing, or it is no table
+            if is_first:  # all that is wrong is found at once; later there are only consequences
+                for one in sorted(found, key=lambda one: one["type"] == "missing"):
+                    self._judge(kind, path, one)
+            is_first = False
+            missing = {one["loc"] for one in found if one["type"] == "missing"}
+            bad = {_innermost(given, way) for one in found for way in _ways(one)} - {()}
+            if not bad | missing or missing & filled:
                 return None
-            dropped |= bad
-            for way in sorted(bad, key=len, reverse=True):
+            for way in sorted(bad, key=_inner_and_last_first):
+                self._leave_out(self._original(path + way))
                 given = _without(given, way)
+                if isinstance(way[-1], int):
+                    self._forget(path + way)
+            filled |= missing
+            for way in missing:
+                self._leave_out(self._original(path + way))
+                given = _with(given, way, STAND_IN)
 
-    def _note(self, kind: type[Table], path: Path, error: Any) -> None:
+    def _forget(self, path: Path) -> None:
+        """Note that a value is left out of a list."""
+        *above, place = path
+        where = self._original(tuple(above))
+        kept = self._kept.setdefault(where, list(range(len(self.given(where)))))
+        del kept[place]  # type: ignore[arg-type]
+
+    def _judge(self, kind: type[Table], path: Path, error: Any) -> None:
         way = tuple(error["loc"])
         full = path + way
         got = error["input"]
         if error["type"] == "mistake":
-            self.wrong(full, error["ctx"]["what"], error["ctx"]["hint"])
+            for deeper, what, hint in error["ctx"]["found"]:
+                self.wrong(full + deeper, what, hint)
         elif error["type"] == "extra_forbidden":
-            known = keys_of(kind, way[:-1])
-            key = str(way[-1])
-            hint = self.hint(key, known, "keys")
-            if isinstance(got, dict) and not hint.startswith("did"):
-                hint = f"is it part of a name? Then write {_quoted(path, key, got)}"
-            self.wrong(full, f"unknown key {key!r}", hint)
+            self._unknown(kind, path, way, got)
         elif error["type"] == "missing":
-            self.wrong(full[:-1], f"the key {way[-1]!r} is missing")
+            if self.is_sure(full[:-1], str(way[-1])):
+                self.wrong(full[:-1], f"the key {way[-1]!r} is missing")
         elif error["type"] in ("model_type", "dict_type"):
             self.wrong(full, f"got {values.shown(got)}, expected a table")
         elif error["type"] == "list_type":
@@ -188,21 +251,67 @@ class Reading:
         else:
             self.wrong(full, f"got {values.shown(got)}: {error['msg']}")
 
+    def _unknown(self, kind: type[Table], path: Path, way: Path, got: Any) -> None:
+        known = keys_of(kind, way[:-1])
+        key = str(way[-1])
+        hint = self.hint(key, known, "keys")
+        near = nearest(key, known)
+        if near:  # that is what was meant
+            self._around.add((*self._as_written(path + way[:-1]), near))
+        elif isinstance(got, dict):
+            hint = f"is it part of a name? Then write {_quoted(path, key, got)}"
+        self.wrong(path + way, f"unknown key {key!r}", hint)
+
+
+def _ways(error: Any) -> Iterator[Path]:
+    """Yield the ways to what is wrong, from an error of pydantic."""
+    if error["type"] == "mistake":
+        for deeper, _what, _hint in error["ctx"]["found"]:
+            yield error["loc"] + deeper
+    elif error["type"] != "missing":
+        yield error["loc"]
+
 
 def _innermost(table: Any, way: Path) -> Path:
-    """Return the way to the innermost key that is written on a way; lists are taken as a whole."""
-    depth = 0
-    while depth < len(way) and isinstance(table, dict) and way[depth] in table:
-        table = table[way[depth]]
-        depth += 1
-    return way[:depth]
+    """Return the way to the innermost key or place that is written on a way."""
+    found: Path = ()
+    for part in way:
+        if isinstance(table, dict if isinstance(part, int) else list):
+            continue  # one value in place of a list, a list in place of a table
+        if not isinstance(table, dict | list):
+            break
+        try:
+            table = table[part]  # type: ignore[index]
+        except (KeyError, IndexError):
+            break
+        found += (part,)
+    return found
 
 
-def _without(table: dict[Any, Any], way: Path) -> dict[Any, Any]:
+def _inner_and_last_first(way: Path) -> tuple[int, int]:
+    return -len(way), -way[-1] if isinstance(way[-1], int) else 1
+
+
+def _without(table: Any, way: Path) -> Any:
     key, *deeper = way
+    if isinstance(table, list):
+        changed = [_without(table[key], tuple(deeper))] if deeper else []  # type: ignore[index]
+        return [*table[:key], *changed, *table[key + 1 :]]  # type: ignore[index,operator]
     if not deeper:
         return {name: value for name, value in table.items() if name != key}
     return {**table, key: _without(table[key], tuple(deeper))}
+
+
+def _with(table: Any, way: Path, value: Any) -> Any:
+    """Return a table with a key that is missing, at the end of a way."""
+    if not way:
+        return value
+    key, *deeper = way
+    if isinstance(table, list) and isinstance(key, int):
+        return [*table[:key], _with(table[key], tuple(deeper), value), *table[key + 1 :]]
+    if not isinstance(table, dict) or isinstance(key, int):  # a short form
+        return _with(table, tuple(deeper), value)
+    return {**table, key: _with(table.get(key), tuple(deeper), value)}
 
 
 def _quoted(path: Path, key: str, table: dict[str, Any]) -> str:

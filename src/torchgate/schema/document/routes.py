@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from torchgate.schema import routes
-from torchgate.schema.document import values
+from torchgate.schema.document import names, values
 from torchgate.schema.document.layers import Level
 from torchgate.schema.document.limits import Limits
 from torchgate.schema.document.tables import Of, OrName, Table, short, table
+from torchgate.schema.document.wrongs import alternative, each, wrong
 from torchgate.schema.routes import FieldMatch, PathMatch
 
 ACTIONS = ("model", "proxy", "static", "redirect", "respond", "builtin")
@@ -20,32 +22,15 @@ ACTIONS = ("model", "proxy", "static", "redirect", "respond", "builtin")
 _ACTIONS = frozenset(ACTIONS)
 
 
-def _path(value: object) -> PathMatch:
-    """Return ``/v1`` (exact), ``/v1/*`` (prefix) or ``{ pattern = "..." }``."""
-    if isinstance(value, str):
-        found = values.full_text(value)
-        if found.endswith("/*"):
-            kept = found[:-2]
-            return PathMatch(kind="prefix", value=kept or "/")
-        return PathMatch(kind="exact", value=found)
-    if isinstance(value, dict) and len(value) == 1 and set(value) <= {"pattern", "prefix", "exact"}:
-        kind, given = next(iter(value.items()))
-        return PathMatch(kind=kind, value=values.full_text(given))
-    raise values.wrong(
-        f'got {values.shown(value)}, expected a path such as "/v1" or "/v1/*", or {{ pattern = "..." }}'
-    )
-
-
 def _field(value: object) -> tuple[str, str]:
     """Return kind and value of a condition."""
     if isinstance(value, bool):
         return ("present" if value else "absent"), ""
     if isinstance(value, str):
         return "exact", values.text(value)
-    if isinstance(value, dict) and len(value) == 1 and set(value) <= {"exact", "prefix", "pattern"}:
-        kind, given = next(iter(value.items()))
-        return kind, values.text(given)
-    raise values.wrong(
+    if isinstance(value, dict):
+        return alternative(value, ("exact", "prefix", "pattern"), values.text, '{ prefix = "a" }')
+    raise wrong(
         f"got {values.shown(value)}, expected a value, true (present), false (absent), "
         'or { prefix = "..." } or { pattern = "..." }'
     )
@@ -53,8 +38,8 @@ def _field(value: object) -> tuple[str, str]:
 
 def _conditions(value: object) -> dict[str, tuple[str, str]]:
     if not isinstance(value, dict):
-        raise values.wrong(f"got {values.shown(value)}, expected a table of names and values")
-    return {name: _field(one) for name, one in value.items()}
+        raise wrong(f"got {values.shown(value)}, expected a table of names and values")
+    return dict(zip(value, each(_field, value.items()), strict=True))
 
 
 def field_matches(found: dict[str, tuple[str, str]], *, lower: bool) -> tuple[FieldMatch, ...]:
@@ -90,7 +75,7 @@ _FIELDS: dict[str, Any] = {
 Paths = Annotated[
     tuple[PathMatch, ...],
     values.Parsed(
-        values.at_least_one(_path, "any path"),
+        values.at_least_one(names.path_match, "any path"),
         values.one_of(_PATH, {"type": "array", "items": _PATH}),
     ),
 ]
@@ -114,28 +99,29 @@ _CODINGS = ("br", "zstd", "gzip")
 
 def _types(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise values.wrong(
-            f"got {values.shown(value)}, expected a table of endings and media types"
-        )
-    for ending in value:
-        if not ending.startswith(".") or "/" in ending:
-            raise values.wrong(
-                f"{ending[:40]!r} is no ending", 'such as ".wasm" = "application/wasm"'
-            )
-    return {ending.lower(): values.field_value(one) for ending, one in value.items()}
+        raise wrong(f"got {values.shown(value)}, expected a table of endings and media types")
+    media = each(_ending_type, ((ending, (ending, one)) for ending, one in value.items()))
+    return {ending.lower(): one for ending, one in zip(value, media, strict=True)}
+
+
+def _ending_type(written: tuple[str, object]) -> str:
+    ending, media = written
+    if not ending.startswith(".") or "/" in ending:
+        raise wrong(f"{ending[:40]!r} is no ending", 'such as ".wasm" = "application/wasm"')
+    return values.field_value(media)
 
 
 def _file_name(value: object) -> str:
     found = values.full_text(value)
     if "/" in found or found in (".", ".."):
-        raise values.wrong(f"got {values.shown(value)}, expected the name of a file")
+        raise wrong(f"got {values.shown(value)}, expected the name of a file")
     return found
 
 
 def _beneath(value: object) -> str:
     found = values.text(value)
     if ".." in found.split("/"):
-        raise values.wrong(f"got {values.shown(value)}, expected a file beneath root")
+        raise wrong(f"got {values.shown(value)}, expected a file beneath root")
     return found
 
 
@@ -145,7 +131,16 @@ _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 def _host(value: object) -> str:
     found = values.field_value(value)
     if _HOST.fullmatch(found) is None:
-        raise values.wrong(f"got {values.shown(value)}, expected client, endpoint or a host name")
+        raise wrong(f"got {values.shown(value)}, expected client, endpoint or a host name")
+    return found
+
+
+def _hash_on(value: object) -> str:
+    found = values.full_text(value)
+    kind, _, name = found.partition(":")
+    is_name = bool(name) and values.TOKEN.issuperset(name)
+    if found != "source" and (kind not in ("header", "cookie") or not is_name):
+        raise wrong(f"got {values.shown(value)}, expected source, header:NAME or cookie:NAME")
     return found
 
 
@@ -154,6 +149,7 @@ Proxy = table(
     routes.ProxyAction,
     types={
         "host": Annotated[str, values.Parsed(_host, values.STRING)],
+        "hash_on": Annotated[str, values.Parsed(_hash_on, values.STRING)],
         "upgrades": _TOKENS,
     },
 )
@@ -189,25 +185,23 @@ Rewrite = table("Rewrite", routes.Rewrite)
 
 def _true(value: object) -> bool:
     if value is not True:
-        raise values.wrong(
-            f"got {values.shown(value)}, expected true", "leave the key out otherwise"
-        )
+        raise wrong(f"got {values.shown(value)}, expected true", "leave the key out otherwise")
     return True
 
 
-def _some(without: str) -> values.Parsed:
+def _some(parse: Callable[[object], str], without: str) -> values.Parsed:
     """Return the kind of a list of texts that may not be empty: an empty one would mean anything."""
     schema = values.one_of(values.STRING, {"type": "array", "items": values.STRING, "minItems": 1})
-    return values.Parsed(values.at_least_one(values.full_text, without), schema)
+    return values.Parsed(values.at_least_one(parse, without), schema)
 
 
 class Route(Level):
     """What answers certain requests. Exactly one of `model`, `proxy`, `static`, `redirect`, `respond`, `builtin`."""
 
-    listeners: Annotated[tuple[str, ...], _some("all listeners")] = Field(
+    listeners: Annotated[tuple[str, ...], _some(values.full_text, "all listeners")] = Field(
         (), description="Names of the listeners it is on; all when not given."
     )
-    host: Annotated[tuple[str, ...], _some("any host")] = Field(
+    host: Annotated[tuple[str, ...], _some(names.host_name, "any host")] = Field(
         (), description="Host names, exact or `*.example.com`; any when not given."
     )
     path: Paths = Field(
@@ -215,7 +209,7 @@ class Route(Level):
         description='`"/v1"` is exactly this path, `"/v1/*"` it and everything beneath it, `{ pattern = "..." }` '
         "an RE2 expression for the whole path; any when not given.",
     )
-    method: Annotated[tuple[str, ...], _some("any method")] = Field(
+    method: Annotated[tuple[str, ...], _some(names.method, "any method")] = Field(
         (), description="Methods; `GET` includes `HEAD`; any when not given."
     )
     when: When | None = Field(None, description="Further conditions.")

@@ -8,6 +8,7 @@ import msgspec
 
 from torchgate.schema.document import values
 from torchgate.schema.document.environment import Filled
+from torchgate.schema.document.wrongs import alternative, wrong
 
 
 class SecretFile(msgspec.Struct, frozen=True):
@@ -28,10 +29,9 @@ def secret(value: object) -> Secret:
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
-        if set(value) != {"file"}:
-            raise values.wrong('got a table, expected text or { file = "PATH" }')
-        return SecretFile(values.full_text(value["file"]))
-    raise values.wrong(f'got {values.shown(value)}, expected text or {{ file = "PATH" }}')
+        _, file = alternative(value, ("file",), values.full_text, '{ file = "/run/secrets/x" }')
+        return SecretFile(file)
+    raise wrong(f'got {values.shown(value)}, expected text or {{ file = "PATH" }}')
 
 
 SCHEMA: dict[str, Any] = {

@@ -24,6 +24,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from torchgate.schema.document import values
 from torchgate.schema.document.values import JsonSchema
+from torchgate.schema.document.wrongs import wrong
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -267,7 +268,7 @@ def _literal(words: tuple[Any, ...]) -> Any:
         def one_of(value: object) -> int:
             number = parse(value)
             if number not in words:
-                raise values.wrong(f"got {values.shown(value)}, expected one of {listed}")
+                raise wrong(f"got {values.shown(value)}, expected one of {listed}")
             return number
 
         return values.Parsed(one_of, values.one_of({"enum": list(words)}, values.VARIABLE))

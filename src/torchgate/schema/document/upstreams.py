@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from torchgate.schema.document.files import Files
-from torchgate.schema.document.fronts import host_name
 from torchgate.schema.document.mistakes import Path
+from torchgate.schema.document.names import host_name
 from torchgate.schema.document.reading import Reading
 from torchgate.schema.pools import EndpointConfig, PoolConfig, UpstreamTls
 
@@ -37,16 +37,20 @@ class Upstreams:
     def _check_pool(self, made: PoolConfig, path: Path) -> None:
         """Keys that don't fit each other."""
         outlier, health = made.outlier, made.health
-        for low, high, where in (
-            (made.min_ttl_s, made.max_ttl_s, ("min_ttl",)),
-            (outlier.base_ejection_s, outlier.max_ejection_s, ("outlier", "base_ejection")),
-            (health.fast_interval_s, health.interval_s, ("health", "fast_interval")),
+        for low, high, where, least, most in (
+            (made.min_ttl_s, made.max_ttl_s, (), "min_ttl", "max_ttl"),
+            (
+                outlier.base_ejection_s,
+                outlier.max_ejection_s,
+                ("outlier",),
+                "base_ejection",
+                "max_ejection",
+            ),
+            (health.fast_interval_s, health.interval_s, ("health",), "fast_interval", "interval"),
         ):
-            if low > high:
-                other = {"min_ttl": "max_ttl", "base_ejection": "max_ejection"}.get(
-                    where[-1], "interval"
-                )
-                self._reading.wrong((*path, *where), f"{low:g} s is more than {other}, {high:g} s")
+            table = (*path, *where)
+            if low > high and self._reading.is_sure(table, least, most):
+                self._reading.wrong((*table, least), f"{low:g} s is more than {most}, {high:g} s")
 
     def _pool(self, name: str, given: Any) -> PoolConfig:
         path: Path = ("pools", name)
@@ -61,18 +65,19 @@ class Upstreams:
             more["sticky_secret"] = self._files.secret(
                 given.sticky_secret, (*path, "sticky_secret")
             )
-        if not endpoints:
+        is_sure = self._reading.is_sure(path, "endpoints")
+        if not endpoints and is_sure:
             self._reading.wrong((*path, "endpoints"), "a pool needs at least one endpoint")
-        elif all(one.backup for one in endpoints):
+        elif is_sure and all(one.backup for one in endpoints):
             self._reading.wrong((*path, "endpoints"), "every endpoint is a backup", "of what?")
         made: PoolConfig = given.made(PoolConfig, name=name, **{**more, "endpoints": endpoints})
         return made
 
     def _endpoint(self, given: Any, path: Path) -> EndpointConfig:
         address, srv = given.address, given.srv
-        if (address is None) == (srv is None):
+        if (address is None) == (srv is None) and self._reading.is_sure(path, "address", "srv"):
             self._reading.wrong(path, "an endpoint has either an address or srv")
-        elif srv is None:
+        if address is not None:
             where = (*path, "address") if isinstance(self._reading.given(path), dict) else path
             self._check_endpoint(address, where)
         made: EndpointConfig = given.made(
@@ -108,10 +113,12 @@ class Upstreams:
         elif ":" in host and not host.startswith("["):
             self._reading.wrong(path, f"got {address[:60]!r}, expected [{host}]:{port}")
         else:
-            host_name(self._reading, host, path)
+            self._reading.tried(path, host_name, host)
 
     def _upstream_tls(self, tls: UpstreamTls, path: Path) -> UpstreamTls:
-        if bool(tls.certificate) != bool(tls.key):
+        if bool(tls.certificate) != bool(tls.key) and self._reading.is_sure(
+            path, "certificate", "key"
+        ):
             self._reading.wrong(path, "certificate and key go together")
         return msgspec.structs.replace(
             tls,

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, core_schema
 
 from torchgate.errors import ConfigError
 from torchgate.schema import amounts
 from torchgate.schema.document.environment import Filled, braced
 from torchgate.schema.document.mistakes import suggestion
+from torchgate.schema.document.wrongs import each, wrong
 
 JsonSchema = dict[str, Any]
 
@@ -26,6 +27,9 @@ VARIABLE: JsonSchema = {"type": "string", "pattern": r"^\$\{"}
 
 TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 """Characters of names in HTTP."""
+
+MAX_LISTED = 12
+"""Most words that a message lists; the reference has all of them."""
 
 _KINDS = {
     bool: "a flag",
@@ -60,11 +64,6 @@ class Parsed:
     ) -> JsonSchema:
         """Return the JSON Schema."""
         return dict(self._schema)
-
-
-def wrong(what: str, hint: str = "") -> PydanticCustomError:
-    """Return the error for a value; ``what`` says what was got and what was expected."""
-    return PydanticCustomError("mistake", "{what}", {"what": what, "hint": hint})
 
 
 def shown(value: object) -> str:
@@ -236,13 +235,7 @@ def of_amounts(parse: Callable[[str], Any]) -> Callable[[object], Any]:
 
 def _amount(value: object, parse: Callable[[str], Any]) -> Any:
     try:
-        return parse(
-            value
-            if isinstance(value, str)
-            else f"{value:f}"
-            if isinstance(value, float)
-            else str(value)
-        )
+        return parse(f"{value:f}" if isinstance(value, float) else str(value))
     except ConfigError as error:
         names = value.variables if isinstance(value, Filled) else ()
         source = f" (from ${{{names[0]}}})" if names else ""
@@ -259,7 +252,8 @@ def choice(known: Iterable[str]) -> Callable[[object], str]:
         hint = suggestion(value, words) if isinstance(value, str) else ""
         if hint and not hint.startswith("did"):
             hint = ""
-        raise wrong(f"got {shown(value)}, expected one of {', '.join(words)}", hint)
+        listed = ", ".join(words[:MAX_LISTED]) + (", ..." if len(words) > MAX_LISTED else "")
+        raise wrong(f"got {shown(value)}, expected one of {listed}", hint)
 
     return parse
 
@@ -269,9 +263,10 @@ def many(parse: Callable[[Any], Any]) -> Callable[[object], tuple[Any, ...]]:
 
     def parse_all(value: object) -> tuple[Any, ...]:
         if isinstance(value, Filled) and value.whole:
-            return tuple(parse(_part(value, one)) for one in value.split(",") if one.strip())
+            parts = [_part(value, one) for one in value.split(",") if one.strip()]
+            return tuple(each(parse, enumerate(parts)))
         if isinstance(value, list):
-            return tuple(parse(one) for one in value)
+            return tuple(each(parse, enumerate(value)))
         return (parse(value),)
 
     return parse_all
