@@ -776,6 +776,27 @@ def test_many_wait_for_the_same_look(stage, monkeypatch):
     wait_for(lambda: stage.shared.disks.sending == 0)
 
 
+def test_who_has_gone_waits_for_no_disk(stage, monkeypatch):
+    """A disk may stand still for hours: requests for one file whose clients went don't pile up."""
+    go = threading.Event()
+    stage.get("/a.txt")
+    find = stage.handler._tree.find
+    monkeypatch.setattr(
+        stage.handler._tree, "find", lambda path, known: go.wait(20) and find(path, known)
+    )
+    kept = stage.connect(b"GET /big.bin HTTP/1.1\r\nhost: t\r\n\r\n")
+    wait_for(lambda: stage.handler._looks)
+    for round_ in range(1, 31):
+        with stage.connect(b"GET /big.bin HTTP/1.1\r\nhost: t\r\n\r\n" * 30) as sock:
+            wait_for(lambda: stage.call(stage.listener.open_requests) == 31)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        wait_for(lambda: stage.call(stage.listener.open_requests) == 1)
+    assert round_ * 30 > 2 * static.AT_ONCE
+    assert len(stage.handler._looks["/big.bin"].waiting) <= static.AT_ONCE
+    go.set()
+    assert read_answer(kept).body == BIG
+
+
 def test_an_error_of_the_disk(stage, monkeypatch):
     """The client gets a cause, the log the words of the system."""
 

@@ -33,7 +33,8 @@ class Sending:
             self.sent += size
             view = view[size:]
         sock.shutdown(1)
-        sock.recv(1)  # until the gateway has taken the end as well
+        while sock.recv(65536):  # until the gateway has taken the end as well
+            pass
         self.taken.set()
         return False
 
@@ -158,6 +159,7 @@ def test_a_fast_client_makes_no_file(tmp_path, origin, monkeypatch):
     with ProxyStage(
         tmp_path, origin, front={"spool": SpoolConfig(directory=str(tmp_path))}
     ) as stage:
+        wait_for(lambda: stage.reports)  # the directory was tried, and is of no use
         stage.call(lambda: setattr(stage.shared.spools, "_next_check_ns", 1 << 62))
         stage.call(lambda: setattr(stage.shared.spools, "usable", True))
         made.clear()
@@ -187,3 +189,25 @@ def test_answers_behind_a_slow_one_wait_in_bounded_memory(tmp_path, origin):
         go.set()
         assert read_answer(sock).body == BODY
         assert read_answer(sock).body == BODY
+
+
+def test_what_is_uploaded_behind_a_whole_answer_is_discarded(tmp_path, origin):
+    """The answer was taken off the upstream before its client has sent all of the request: nobody wants the rest."""
+    origin.reads_body = False
+    front = {"spool": SpoolConfig(directory=str(tmp_path))}
+    with ProxyStage(tmp_path, origin, front=front) as stage:
+        wait_for(lambda: usable(stage))
+        sock = stage.connect()
+        sock.setsockopt(1, 8, 65536)  # SOL_SOCKET, SO_RCVBUF
+        sock.settimeout(30)
+        rest = 12 * spool.MEMORY_BYTES
+        size = 300_000 + rest
+        sock.sendall(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % size)
+        sock.sendall(bytes(300_000))
+        assert origin.script.taken.wait(30)
+        wait_for(lambda: stage.call(lambda: not stage.upstreams.pools["app"].active))
+        sock.sendall(bytes(rest))
+        assert held(stage) < 3 * spool.MEMORY_BYTES
+        assert read_answer(sock).body == BODY
+        (line,) = stage.log_lines(1)
+        assert (line["status"], line["cause"], line["bytes_in"]) == (200, "", size)

@@ -64,6 +64,23 @@ def test_a_file_that_fails_after_its_client_has_gone_is_counted_off(store):
     assert (store.files, store.file_bytes, store.memory_bytes) == (0, 0, 0)
 
 
+def test_an_answer_that_ends_as_it_is_written_is_counted_off_once(store):
+    """A client that goes, seen in a write: what was written before is not given back again."""
+    transfer = types.SimpleNamespace(pause=lambda: None, resume=lambda: None)
+    exchange = Exchange()
+    held = []
+    exchange.hold = lambda size: held.append(size) or True
+    spool = Spool(store, exchange, transfer)
+    for _ in range(4):
+        spool.put(b"x" * 1000)
+    written = []
+    exchange.write = lambda piece: written.append(piece) or (len(written) == 3 and spool.drop())
+    exchange.congested = False
+    exchange.on_drained()
+    assert (len(written), spool.state) == (3, SpoolState.OVER)
+    assert (store.memory_bytes, sum(held)) == (0, 0)
+
+
 def test_a_directory_that_hangs_does_not_hold_up_the_end():
     """A thread that never comes back from the kernel is left behind: `close` returns at once."""
     loop = asyncio.new_event_loop()
