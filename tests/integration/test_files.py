@@ -786,12 +786,11 @@ def test_who_has_gone_waits_for_no_disk(stage, monkeypatch):
     )
     kept = stage.connect(b"GET /big.bin HTTP/1.1\r\nhost: t\r\n\r\n")
     wait_for(lambda: stage.handler._looks)
-    for round_ in range(1, 31):
+    for _ in range(30):
         with stage.connect(b"GET /big.bin HTTP/1.1\r\nhost: t\r\n\r\n" * 30) as sock:
             wait_for(lambda: stage.call(stage.listener.open_requests) == 31)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         wait_for(lambda: stage.call(stage.listener.open_requests) == 1)
-    assert round_ * 30 > 2 * static.AT_ONCE
     assert len(stage.handler._looks["/big.bin"].waiting) <= static.AT_ONCE
     go.set()
     assert read_answer(kept).body == BIG
