@@ -77,14 +77,24 @@ def test_slow_bodies_are_ended_by_a_least_rate(tmp_path):
         wait_for(lambda: stage.shared.budget.held == 0)
 
 
+def test_what_came_at_once_is_no_credit_for_standing_still(tmp_path):
+    """Else 10 MB would buy hours in which nothing comes."""
+    limits = {"body_grace_s": 0.2, "body_rate_bytes_s": 1000}
+    with Stage(tmp_path, limits=limits) as stage:
+        sock = stage.connect(POST + b"Content-Length: 1000000\r\n\r\n" + bytes(500_000))
+        sock.settimeout(20)
+        assert cause_of(sock) == (408, "body-too-slow")
+        wait_for(lambda: stage.shared.budget.held == 0)
+
+
 def test_a_body_that_is_slow_but_fast_enough_is_taken(tmp_path):
     limits = {"body_grace_s": 0.1, "body_rate_bytes_s": 1000}
     with Stage(tmp_path, limits=limits) as stage:
-        sock = stage.connect(POST + b"Content-Length: 40000\r\n\r\n")
-        for _ in range(40):
+        sock = stage.connect(POST + b"Content-Length: 100000\r\n\r\n")
+        for _ in range(100):  # over three stretches
             sock.sendall(bytes(1000))
             time.sleep(0.03)
-        assert len(read_answer(sock).body) == 40_000
+        assert len(read_answer(sock).body) == 100_000
 
 
 def test_idle_connections_are_closed_without_a_word(tmp_path):

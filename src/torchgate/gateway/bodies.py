@@ -37,6 +37,7 @@ class BodyReceiver(Transmitter):
         "_reader",
         "_refusal",
         "_tail",
+        "body_before",
         "body_ns",
         "filling",
     )
@@ -47,7 +48,8 @@ class BodyReceiver(Transmitter):
         self.filling: Exchange | None = None  # its body is being read
         self._refusal: RequestError | None = None  # answer of the request being read
         self._tail: bytearray | None = None  # small pieces of the body being read
-        self.body_ns = 0  # when the body being read began
+        self.body_ns = 0  # when the stretch of the body that is judged now began
+        self.body_before = 0  # bytes of it that had come then
         self._pumping = False
         self._read_paused = False
         self._body_paused = False  # the handler can't take more of the body

@@ -17,6 +17,7 @@ from torchgate.gateway.exchange import ExchangeState
 
 if TYPE_CHECKING:
     from torchgate.gateway.connection import Connection
+    from torchgate.gateway.exchange import Exchange
 
 RECHECK_NS = NS_PER_S
 """How often a connection with something under way is looked at."""
@@ -26,6 +27,9 @@ LINGER_NS = 5 * NS_PER_S
 
 REFUSED_LINGER_NS = NS_PER_S // 2
 """The same for connections beyond the limit: they hold descriptors of the reserve."""
+
+GRACES_PER_STRETCH = 3
+"""The rate of a body is judged anew over each stretch of so many times ``body_grace_s``."""
 
 DRAIN_IDLE_NS = NS_PER_S // 4
 """While draining: idle for so long, a connection is closed."""
@@ -110,19 +114,8 @@ def _check_read(connection: Connection, now_ns: int) -> bool:
     if connection.closing:
         return False
     if filling is not None:
-        if connection.body_paused:
-            return True  # it is us who don't read on
-        limits = connection.limits_of(filling)
-        elapsed_ns = now_ns - connection.body_ns
-        if elapsed_ns >= limits.body_grace_s * NS_PER_S:
-            rate = filling.size * NS_PER_S / elapsed_ns
-            if rate < limits.body_rate_bytes_s:
-                connection.refuse(
-                    RequestError(
-                        Cause.BODY_TOO_SLOW,
-                        f"The body came at {rate:.0f} bytes/s; at least {limits.body_rate_bytes_s} are needed.",
-                    )
-                )
+        if not connection.body_paused:  # else it is us who don't read on
+            _check_body_rate(connection, filling, now_ns)
         return True
     if connection.begun_ns and connection.reading_head:
         if now_ns - connection.begun_ns >= listener.header_ns:
@@ -134,6 +127,29 @@ def _check_read(connection: Connection, now_ns: int) -> bool:
             )
         return True
     return False
+
+
+def _check_body_rate(connection: Connection, filling: Exchange, now_ns: int) -> None:
+    """A body must come fast enough from its beginning, and then in each stretch of it.
+
+    What came long ago does not count: else a client that sends 10 MB at once could stand still for hours.
+    """
+    limits = connection.limits_of(filling)
+    grace_ns = limits.body_grace_s * NS_PER_S
+    stretch_ns = max(GRACES_PER_STRETCH * grace_ns, NS_PER_S)
+    elapsed_ns = now_ns - connection.body_ns
+    if elapsed_ns < (stretch_ns if connection.body_before else grace_ns) or not elapsed_ns:
+        return
+    rate = (filling.size - connection.body_before) * NS_PER_S / elapsed_ns
+    if rate < limits.body_rate_bytes_s:
+        connection.refuse(
+            RequestError(
+                Cause.BODY_TOO_SLOW,
+                f"The body came at {rate:.0f} bytes/s; at least {limits.body_rate_bytes_s} are needed.",
+            )
+        )
+    elif elapsed_ns >= stretch_ns:
+        connection.body_ns, connection.body_before = now_ns, filling.size
 
 
 def _check_total(connection: Connection, now_ns: int) -> bool:

@@ -186,6 +186,7 @@ class Receiver(BodyReceiver):
         self.filling = exchange
         self._refusal = refusal
         self.body_ns = self._shared.now_ns()
+        self.body_before = 0
         self._due(self.body_ns + deadlines.RECHECK_NS)
         if route.streams and refusal is None:
             exchange.complete = False
