@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from tests.attacks.smuggling import CASES
 from tests.unit.wire.test_http1 import read_all
+from torchgate.schema.config import Limits
+from torchgate.wire.head import HeadTable
 
 PARTS = [
     b"GET / HTTP/1.1\r\n", b"POST /a?b HTTP/1.1\r\n", b"GET / HTTP/1.0\r\n", b"Host: x\r\n", b"\r\n", b"\n", b"\r",
@@ -62,6 +64,16 @@ def test_any_bytes_are_read_or_refused_and_pieces_do_not_matter(stream, size):
     whole = read_all([stream])
     pieces = read_all([stream[i : i + size] for i in range(0, len(stream), size)])
     assert pieces == whole, f"{stream!r} in pieces of {size}"
+
+
+REMEMBERING = HeadTable(Limits())
+
+
+@settings(max_examples=800)
+@given(STREAMS)
+def test_what_was_read_before_changes_nothing(stream):
+    """A table that knows thousands of heads and field lines reads like one that knows none."""
+    assert read_all([stream], table=REMEMBERING) == read_all([stream])
 
 
 @settings(max_examples=400)

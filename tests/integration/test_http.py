@@ -238,11 +238,11 @@ def test_a_defect_in_a_handler_is_a_500_without_internals_and_the_rest_goes_on(s
 def test_a_defect_in_the_access_log_keeps_no_answer_from_its_client(stage, monkeypatch):
     sock = stage.connect(GET)
     assert read_answer(sock).body == b"hello"
-    monkeypatch.setattr("torchgate.observe.logs._FORMAT", b"%d %d")  # a defect of ours
+    monkeypatch.setattr("torchgate.observe.logs._THOUSANDTHS", {})  # a defect of ours
     sock.sendall(GET + GET)
     assert [read_answer(sock).body for _ in range(2)] == [b"hello", b"hello"]
     assert len(stage.reports) == 2
-    assert "TypeError" in stage.reports[0]
+    assert "KeyError" in stage.reports[0]
     monkeypatch.undo()
     sock.sendall(GET)
     assert read_answer(sock).body == b"hello"

@@ -92,7 +92,8 @@ class Exchange(LogEntry):
             client takes more of it. awaits_client: Set by a handler that was lent the socket while the client takes no
             more: limits of slow clients apply. chunked, length: How the answer's end is shown; -1 is an unknown length.
             total_from_ns: What the total timeout counts from; 0 while it is not counted. upgrading: It may leave
-            HTTP, so nothing behind it is read. forwarded: What trusted proxies said; None for nothing. pool,
+            HTTP, so nothing behind it is read. foreign_id: The client brought its
+            request id. forwarded: What trusted proxies said; None for nothing. pool,
             endpoint, attempts, first_byte_us: For the access log, when a pool was asked.
     """
 
@@ -172,6 +173,7 @@ class Exchange(LogEntry):
         self.pool = ""
         self.endpoint = ""
         self.failure = ""
+        self.foreign_id = False
         self.attempts = 0
         self.awaits_client = False
         self.first_byte_us = 0

@@ -32,6 +32,9 @@ from torchgate.wire.head import HeadTable
 FD_CAP = 65_536
 """Most descriptors asked for: some systems allow 10^9, and tables sized by that eat all memory."""
 
+SECRETS_KEPT_NS = 5 * NS_PER_S
+"""How long, at most, heads with credentials are remembered so that they need not be parsed again."""
+
 MAX_REFUSALS = 32
 """Connections being told 503 or 429 at one time; beyond it they are reset."""
 
@@ -91,6 +94,7 @@ class Listener:
         self.config = config
         self.shared = shared
         self.limits = limits
+        self.pipelined = limits.pipelined
         self.router = router
         self.table = HeadTable(limits)
         self.cors = Cors(config.cors) if config.cors.origins else None
@@ -111,6 +115,7 @@ class Listener:
         self._entering: dict[Entrant, bytes] = {}
         self._shaking: collections.deque[TlsTransport] = collections.deque()
         self.proxies = Networks(config.proxy_protocol) if config.proxy_protocol else None
+        self._forget_ns = 0  # when heads with credentials are let go of next
         self._proxy_told_ns = 0  # nothing of their mistakes is said before
         self.half_closed: set[Connection] = set()
         self.most_refusals = MAX_REFUSALS
@@ -233,6 +238,9 @@ class Listener:
             connection.check(now_ns)
         for entrant in tuple(self._entering):
             entrant.check(now_ns)
+        if now_ns >= self._forget_ns:
+            self._forget_ns = now_ns + SECRETS_KEPT_NS
+            self.table.forget_secrets()
 
     def probe(self) -> None:
         """Look whether clients that ended their side are still there (`Connection.probe`)."""

@@ -7,6 +7,29 @@ from torchgate.observe import metrics
 from torchgate.observe.counters import CounterBlock, Histogram
 
 
+class _Answers:
+    """How often one model answered with one status and cause."""
+
+    __slots__ = ("cause", "count", "index", "status")
+
+    def __init__(self, status: int, cause: str, index: int, count: int) -> None:
+        self.status = status
+        self.cause = cause
+        self.index = index
+        self.count = count
+
+
+class _ModelAnswers:
+    """What one model answered; the latest kind of answer, which mostly comes again, is at hand."""
+
+    __slots__ = ("known", "latest", "seconds")
+
+    def __init__(self, latest: _Answers, seconds: Histogram) -> None:
+        self.latest = latest
+        self.known: dict[tuple[int, str], _Answers] = {(latest.status, latest.cause): latest}
+        self.seconds = seconds
+
+
 class GatewayMeters:
     """Counters and gauges of one gateway process.
 
@@ -18,8 +41,7 @@ class GatewayMeters:
     def __init__(self, block: CounterBlock, process: str) -> None:
         self._block = block
         self._values = block.values
-        self._answers: dict[tuple[str, int, str], int] = {}
-        self._seconds: dict[str, Histogram] = {}
+        self._models: dict[str, _ModelAnswers] = {}
         self._connections = metrics.value(block, "torchgate_connections")
         self._accepted = metrics.value(block, "torchgate_connections_total")
         self._refused: dict[str, int] = {}
@@ -38,18 +60,26 @@ class GatewayMeters:
 
     def answered(self, model: str, status: int, cause: str, duration_ns: int) -> None:
         """Count an answered (or given up) request."""
-        key = (model, status, cause)
-        index = self._answers.get(key)
-        if index is None:
-            labels = (model, str(status), cause)
-            index = metrics.value(self._block, "torchgate_requests_total", labels)
-            self._answers[key] = index
-        self._values[index] += 1
-        seconds = self._seconds.get(model)
-        if seconds is None:
+        of_model = self._models.get(model)
+        if of_model is None:
             seconds = metrics.histogram(self._block, "torchgate_request_seconds", (model,))
-            self._seconds[model] = seconds
-        seconds.observe(duration_ns / NS_PER_S)
+            of_model = _ModelAnswers(self._new_answers(model, status, cause), seconds)
+            self._models[model] = of_model
+        answers = of_model.latest
+        if answers.status != status or answers.cause != cause:
+            known = of_model.known.get((status, cause))
+            if known is None:
+                known = self._new_answers(model, status, cause)
+                of_model.known[status, cause] = known
+            answers = of_model.latest = known
+        answers.count += 1
+        self._values[answers.index] = answers.count
+        of_model.seconds.observe(duration_ns / NS_PER_S)
+
+    def _new_answers(self, model: str, status: int, cause: str) -> _Answers:
+        labels = (model, str(status), cause)
+        index = metrics.value(self._block, "torchgate_requests_total", labels)
+        return _Answers(status, cause, index, int(self._values[index]))
 
     def accepted(self) -> None:
         """Count a new connection."""

@@ -53,7 +53,7 @@ class Receiver(BodyReceiver):
             return
         self._pumping = self.corked = True
         reader = self._reader
-        turns = self._listener.limits.pipelined
+        turns = self._listener.pipelined
         try:
             while not self.closing:
                 if self.filling is not None:
@@ -99,6 +99,7 @@ class Receiver(BodyReceiver):
             self.begun_ns,
         )
         exchange.head = head
+        exchange.foreign_id = bool(head.request_id)
         exchange.keep_alive = head.keep_alive
         exchange.query = head.query
         exchange.client = self.client
@@ -296,7 +297,7 @@ class Receiver(BodyReceiver):
                 return 0
             if self.parked is not None and self._some_under_way():
                 return 0
-        return self._listener.limits.pipelined
+        return self._listener.pipelined
 
     def _must_wait(self, head: Head) -> bool:
         """Whether a request behind others goes on its way only when they are answered: its method is not safe."""

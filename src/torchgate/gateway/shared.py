@@ -6,7 +6,6 @@ Memory budget, log, meters, head writer, compressor and request ids.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from torchgate.gateway.exchange import Exchange
 
 _SPOOL = SpoolConfig()
+_HEX = tuple(b"%02x" % number for number in range(256))
 
 
 class MemoryBudget:
@@ -90,7 +90,9 @@ class Shared:
         self.draining = False
         self.handling: Exchange | None = None  # the request whose handler runs right now
         self._id_prefix = secrets.token_hex(6).encode()
-        self._ids = itertools.count(1)
+        self._next_id = 0
+        self._id_block = b""  # an id without its last two digits
+        self.next_request_id()  # the first one that is used is 1
 
     def describe_handling(self) -> str:
         """Return which request is being handled, for people; empty for none. May be called from another thread."""
@@ -103,7 +105,11 @@ class Shared:
 
     def next_request_id(self) -> bytes:
         """Return an id for a request that brought none: random per process, then a number."""
-        return b"%s-%08x" % (self._id_prefix, next(self._ids))
+        number = self._next_id
+        self._next_id = number + 1
+        if number & 0xFF == 0:
+            self._id_block = b"%b-%06x" % (self._id_prefix, number >> 8)
+        return self._id_block + _HEX[number & 0xFF]
 
     def tick(self) -> None:
         """Do what is due about every 50 ms, whatever the connections do."""

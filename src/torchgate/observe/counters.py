@@ -17,9 +17,11 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from torchgate.observe.sample import Sample
 
+_bisect: Final = bisect.bisect_left
 _HEADER = struct.Struct("<QII")
 _RECORD = struct.Struct("<BIHH")
 _MAGIC = 0x7467_636F_756E_7431
@@ -135,19 +137,27 @@ class CounterBlock:
 
 
 class Histogram:
-    """A registered histogram: `observe` costs one bisection and two additions."""
+    """A registered histogram: `observe` costs one bisection and two writes.
 
-    __slots__ = ("_bounds", "_first", "_sum", "_values")
+    Only one may write to the same values: what stands there is kept here too, so that nothing is read back.
+    """
+
+    __slots__ = ("_bounds", "_counts", "_first", "_sum", "_sum_at", "_values")
 
     def __init__(
         self, block: CounterBlock, name: str, labels: Sequence[str], bounds: tuple[float, ...]
     ) -> None:
         self._values = block.values
         self._bounds = bounds
-        self._first = block.register(HISTOGRAM, name, labels, len(bounds) + 2)
-        self._sum = self._first + len(bounds) + 1
+        self._first = first = block.register(HISTOGRAM, name, labels, len(bounds) + 2)
+        self._sum_at = first + len(bounds) + 1
+        self._counts = [int(count) for count in block.values[first : self._sum_at]]
+        self._sum = block.values[self._sum_at]
 
     def observe(self, value: float, count: int = 1) -> None:
         """Count ``value`` ``count`` times."""
-        self._values[self._first + bisect.bisect_left(self._bounds, value)] += count
-        self._values[self._sum] += value * count
+        bucket: int = _bisect(self._bounds, value)
+        self._counts[bucket] = total = self._counts[bucket] + count
+        self._sum += value * count
+        self._values[self._first + bucket] = total
+        self._values[self._sum_at] = self._sum

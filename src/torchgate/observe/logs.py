@@ -37,13 +37,30 @@ REOPEN_CHECK_S = 1.0
 _time_ns: Final = time.time_ns
 _json: Final = msgspec.json.Encoder().encode
 
-_FORMAT: Final = (
-    b'{"time":"%s.%03dZ","request_id":"%s","client":"%s","method":"%s","path":%s,"status":%d,'
-    b'"cause":"%s","model":%s,"bytes_in":%d,"bytes_out":%d,"duration_ms":%.3f,%s,"route":%s%s}\n'
-)
-_WORKER: Final = b'"queue_ms":%.3f,"compute_ms":%.3f,"replica":%d'
-_NO_WORKER: Final = _WORKER % (0.0, 0.0, -1)  # making numbers text is most of what a line costs
-_UPSTREAM: Final = b',"pool":%s,"endpoint":%s,"attempts":%d,"upstream_ms":%d.%03d'
+_SMALL: Final = tuple(b"%d" % number for number in range(1000))
+_THOUSANDTHS: Final = tuple(b".%03d" % number for number in range(1000))
+# Making numbers text was most of what a line cost: small ones are looked up.
+
+
+def _number(number: int) -> bytes:
+    return _SMALL[number] if 0 <= number < 1000 else b"%d" % number
+
+
+def _millis(micros: int) -> bytes:
+    """Return microseconds as milliseconds with three decimals."""
+    whole = micros // 1000
+    return _number(whole) + _THOUSANDTHS[micros - whole * 1000]
+
+
+def _worker(queue_us: int, compute_us: int, replica: int) -> bytes:
+    return b',"queue_ms":%b,"compute_ms":%b,"replica":%b' % (
+        _millis(queue_us),
+        _millis(compute_us),
+        _number(replica),
+    )
+
+
+_NO_WORKER: Final = _worker(0, 0, -1)
 
 _GOLDEN: Final = 0.6180339887498949
 """Steps of this size spread evenly over 0 to 1, and so do those of every n-th line."""
@@ -66,6 +83,7 @@ class LogEntry:
         size, sent: Bytes of the two bodies.
         queue_us, compute_us, replica: From the worker; replica is -1 when none was involved.
         pool, endpoint, attempts, first_byte_us: When a pool was asked; ``pool`` is empty otherwise.
+        foreign_id: The client's ``request_id``, not one of ours.
         failure: Why the pool could not answer, with names that clients don't get; empty otherwise.
     """
 
@@ -77,6 +95,7 @@ class LogEntry:
         "endpoint",
         "failure",
         "first_byte_us",
+        "foreign_id",
         "method",
         "model",
         "path",
@@ -96,6 +115,7 @@ class LogEntry:
     endpoint: str
     failure: str
     first_byte_us: int
+    foreign_id: bool
     method: bytes
     model: str
     path: str
@@ -118,12 +138,14 @@ class AccessLog:
     """
 
     __slots__ = (
+        "_day",
         "_dropped",
         "_handed",
         "_lines",
-        "_paths",
+        "_millis",
         "_second",
         "_stamp",
+        "_texts",
         "_turn",
         "_writer",
         "enabled",
@@ -139,9 +161,10 @@ class AccessLog:
         self._dropped = dropped
         self._lines: list[bytes] = []
         self._handed = 0
-        self._second = -1
-        self._stamp = b""
-        self._paths: dict[str, bytes] = {}
+        self._second = self._millis = -1
+        self._day = b""  # date and time to the second
+        self._stamp = b""  # how a line of this millisecond begins
+        self._texts: dict[str, bytes] = {}  # as JSON
         self._turn = 0.0  # of sampling
         self._writer = LineWriter(target, complain or _to_stderr) if self.enabled else None
 
@@ -161,45 +184,42 @@ class AccessLog:
             if self._turn >= share:
                 return
         millis = _time_ns() // 1_000_000  # wall clock: people read it
-        second, rest = divmod(millis, 1000)
-        if second != self._second:
-            self._second = second
-            self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()
+        if millis != self._millis:
+            self._tick_to(millis)
         request_id = entry.request_id
-        if b'"' in request_id or b"\\" in request_id:
+        if entry.foreign_id and (b'"' in request_id or b"\\" in request_id):
             request_id = _json(request_id.decode("latin-1"))[1:-1]
-        paths = self._paths
+        texts = self._texts
         upstream = b""
         if entry.pool:
-            upstream = _UPSTREAM % (
-                paths.get(entry.pool) or self._encode(entry.pool),
-                paths.get(entry.endpoint) or self._encode(entry.endpoint),
-                entry.attempts,
-                entry.first_byte_us // 1000,
-                entry.first_byte_us % 1000,
+            upstream = b',"pool":%b,"endpoint":%b,"attempts":%b,"upstream_ms":%b' % (
+                texts.get(entry.pool) or self._encode(entry.pool),
+                texts.get(entry.endpoint) or self._encode(entry.endpoint),
+                _number(entry.attempts),
+                _millis(entry.first_byte_us),
             )
             if entry.failure:
                 upstream += b',"detail":' + _json(entry.failure)
         worker = _NO_WORKER
         if entry.replica >= 0 or entry.queue_us or entry.compute_us:
-            worker = _WORKER % (entry.queue_us * 1e-3, entry.compute_us * 1e-3, entry.replica)
+            worker = _worker(entry.queue_us, entry.compute_us, entry.replica)
         self._lines.append(
-            _FORMAT
+            b'%b%b","client":"%b","method":"%b","path":%b,"status":%b,"cause":%b,"model":%b,'
+            b'"bytes_in":%b,"bytes_out":%b,"duration_ms":%b%b,"route":%b%b}\n'
             % (
                 self._stamp,
-                rest,
                 request_id,
                 entry.client,
                 entry.method,
-                paths.get(entry.path) or self._encode(entry.path),
-                entry.status,
-                entry.cause.encode(),
-                paths.get(entry.model) or self._encode(entry.model),
-                entry.size,
-                entry.sent,
-                duration_ns * 1e-6,
+                texts.get(entry.path) or self._encode(entry.path),
+                _number(entry.status),
+                texts.get(entry.cause) or self._encode(entry.cause),
+                texts.get(entry.model) or self._encode(entry.model),
+                _number(entry.size),
+                _number(entry.sent),
+                _millis(duration_ns // 1000),
                 worker,
-                paths.get(route) or self._encode(route),
+                texts.get(route) or self._encode(route),
                 upstream,
             )
         )
@@ -227,12 +247,24 @@ class AccessLog:
         if self._writer is not None:
             self._writer.close(timeout_s)
 
+    def _tick_to(self, millis: int) -> None:
+        """Write down how lines of this millisecond begin."""
+        self._millis = millis
+        second = millis // 1000
+        if second != self._second:
+            self._second = second
+            self._day = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()
+        self._stamp = b'{"time":"%b%bZ","request_id":"' % (
+            self._day,
+            _THOUSANDTHS[millis - second * 1000],
+        )
+
     def _encode(self, text: str) -> bytes:
         encoded = _json(text)
         if len(text) <= 256:
-            if len(self._paths) >= 1024:
-                self._paths.clear()
-            self._paths[text] = encoded
+            if len(self._texts) >= 1024:
+                self._texts.clear()
+            self._texts[text] = encoded
         return encoded
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from torchgate.errors import ConfigError, ProtocolError, RequestError
 from torchgate.schema.config import ListenerConfig
-from torchgate.wire.head import Head, parse_head
+from torchgate.wire.head import FieldBlock, Head, parse_head
 from torchgate.wire.target import normalise
 
 
@@ -62,7 +62,7 @@ def read_head(url: SplitResult, question: Question, listener: ListenerConfig) ->
     try:
         head = parse_head(raw, listener.limits)
     except ProtocolError as error:
-        return Head(b"GET", b"/", 1, ()), f"Refused, {error.cause}: {error.detail}"
+        return Head(b"GET", b"/", FieldBlock(1, ())), f"Refused, {error.cause}: {error.detail}"
     try:
         head.normal = normalise(head.path) if head.path != b"*" else "*"
     except RequestError as error:

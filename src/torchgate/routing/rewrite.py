@@ -98,8 +98,9 @@ def forwarded_target(head: Head, rewriter: Rewriter | None) -> bytes:
     """
     path = head.normal if rewriter is None else rewriter.path(head.normal)
     raw = head.path
-    made = raw if b"%" not in raw and raw.decode("ascii") == path else encode(path)
-    return made + b"?" + head.query if b"?" in head.target else made
+    # Compiled, `in` is slower by far than `find`.
+    made = raw if raw.find(b"%") < 0 and raw.decode("ascii") == path else encode(path)
+    return b"%b?%b" % (made, head.query) if head.target.find(b"?") >= 0 else made
 
 
 def _prefix(field: str, prefix: str) -> str:

@@ -128,7 +128,7 @@ class Pool:
             endpoint = self.cluster.pick(transfer.request, ())
             if endpoint is not None:
                 self.in_flight += 1
-                transfer.try_at(endpoint)
+                transfer.try_at(endpoint, transfer.since_ns)
                 return
             if not self.cluster.full:
                 transfer.refuse(self.cluster.cause, self._why_nobody())
@@ -165,7 +165,7 @@ class Pool:
                 return
             del self.pending[transfer]
             self.in_flight += 1
-            transfer.try_at(endpoint)
+            transfer.try_at(endpoint, self.now_ns())
 
     def _why_nobody(self) -> str:
         if self.cluster.endpoints:

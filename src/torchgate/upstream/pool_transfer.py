@@ -67,8 +67,9 @@ class PoolTransfer:
         caller: Whom the answer goes to.
 
     Attributes:
-        endpoint, attempts, sticky: See `torchgate.upstream.transfer.Transfer`.
+        endpoint, attempts, first_ns, sticky: See `torchgate.upstream.transfer.Transfer`.
         deadline_ns: When to look at it next.
+        since_ns: When it was asked for.
         paused: The caller wants no more of the answer for now.
         planned: Its place among those that may be tried a second time.
     """
@@ -82,7 +83,6 @@ class PoolTransfer:
         "_fresh",
         "_raced",
         "_second",
-        "_since_ns",
         "_spared",
         "_total_ns",
         "_tried",
@@ -92,10 +92,12 @@ class PoolTransfer:
         "attempts",
         "deadline_ns",
         "endpoint",
+        "first_ns",
         "paused",
         "planned",
         "pool",
         "request",
+        "since_ns",
         "state",
         "sticky",
     )
@@ -106,10 +108,11 @@ class PoolTransfer:
         self._caller = caller
         self.endpoint = ""
         self.attempts = 0
+        self.first_ns = 0
         self.sticky = b""
         self.paused = False
         self.state = _NEW
-        self._since_ns = now_ns = pool.now_ns()
+        self.since_ns = now_ns = request.started_ns or pool.now_ns()
         self._total_ns = request.deadline_ns or FOREVER
         if pool.total_ns:
             self._total_ns = min(self._total_ns, now_ns + pool.total_ns)
@@ -133,13 +136,12 @@ class PoolTransfer:
     def wait(self) -> None:
         """There is no room now."""
         self.state = _WAITING
-        self.deadline_ns = min(self._total_ns, self._since_ns + self.pool.pending_ns)
+        self.deadline_ns = min(self._total_ns, self.since_ns + self.pool.pending_ns)
 
-    def try_at(self, endpoint: Endpoint) -> None:
+    def try_at(self, endpoint: Endpoint, now_ns: int) -> None:
         """Try an endpoint."""
         self.state = _TRYING
         pool = self.pool
-        now_ns = pool.now_ns()
         self.deadline_ns = min(self.deadline_ns, now_ns + pool.look_ns)
         self.attempts += 1
         self._attempt = attempt = Attempt(self, endpoint, now_ns)
@@ -176,12 +178,12 @@ class PoolTransfer:
         if now_ns >= self._total_ns:
             self._fail_all(
                 Cause.UPSTREAM_TOTAL_TIMEOUT,
-                f"not answered in full within {(now_ns - self._since_ns) / NS_PER_S:.3g} s",
+                f"not answered in full within {(now_ns - self.since_ns) / NS_PER_S:.3g} s",
             )
             return
         due_ns = self._total_ns
         if self.state is _WAITING:
-            due_ns = min(due_ns, self._since_ns + self.pool.pending_ns)
+            due_ns = min(due_ns, self.since_ns + self.pool.pending_ns)
             if now_ns >= due_ns:
                 seconds = self.pool.config.limits.pending_s
                 error = self._error(
@@ -209,7 +211,7 @@ class PoolTransfer:
         """A connection is there: send the request as far as it has come."""
         request = self.request
         host = request.host or attempt.endpoint.authority
-        pieces = [b"".join((request.head, b"host: ", host, b"\r\n\r\n"))]
+        pieces = [b"%bhost: %b\r\n\r\n" % (request.head, host)]
         if request.body:
             if request.chunked:
                 for piece in request.body:
@@ -327,7 +329,7 @@ class PoolTransfer:
         if free or (raced and not self._raced):
             self._spared += 1
         self._raced = self._raced or raced
-        self.try_at(endpoint)
+        self.try_at(endpoint, pool.now_ns())
         return True
 
     def _is_safe(self, attempt: Attempt, cause: Cause | None) -> bool:
@@ -361,6 +363,7 @@ class PoolTransfer:
             self._attempt, self._second = attempt, None
             if other is not None:
                 other.abandon()
+        self.first_ns = attempt.first_ns
         endpoint = attempt.endpoint
         self.endpoint = endpoint.label
         if self.pool.sticky and endpoint.sticky != self.request.sticky:

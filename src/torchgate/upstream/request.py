@@ -18,6 +18,7 @@ class UpstreamRequest:
         upgrade: Protocol the client asks to switch to (lower case), or empty.
         hash_key: For consistent hashing; empty when there is none.
         sticky: Value of the client's sticky cookie, or empty.
+        started_ns: CLOCK_MONOTONIC when the pool is asked.
         deadline_ns: CLOCK_MONOTONIC by which all must be over; 0 for none.
         hedge_after_ns: Ask a second endpoint after this long without an answer; 0 for never.
     """
@@ -33,6 +34,7 @@ class UpstreamRequest:
         "host",
         "idempotent",
         "method",
+        "started_ns",
         "sticky",
         "upgrade",
     )
@@ -48,5 +50,6 @@ class UpstreamRequest:
         self.upgrade = b""
         self.hash_key = b""
         self.sticky = b""
+        self.started_ns = 0
         self.deadline_ns = 0
         self.hedge_after_ns = 0

@@ -84,6 +84,8 @@ class Transfer(Protocol):
     """``host:port`` of the endpoint that answered or was tried last; empty before."""
     attempts: int
     """Tries so far."""
+    first_ns: int
+    """When the first bytes of the answer came (CLOCK_MONOTONIC); set before the caller hears of its head."""
     sticky: bytes
     """Value for the sticky cookie, when the pool has one and the client's was not followed; else empty."""
 

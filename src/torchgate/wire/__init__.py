@@ -4,6 +4,7 @@ Read in this order:
 
 - `http1`: requests of one connection, heads and bodies.
 - `head`: one request's head, with every strict rule.
+- `head_faults`: what is wrong with a head that is refused.
 - `body`: what comes behind a head, of requests and answers.
 - `answer`: one answer's head, as strictly.
 - `response`: answers of one upstream connection, heads and bodies.

@@ -50,6 +50,7 @@ class AnswerHead:
         until_close: The body ends with the connection.
         keep_alive: Whether the upstream lets the connection live on.
         idle_s: ``timeout`` of its ``Keep-Alive`` field: how long it keeps an idle connection; 0 when not told.
+        kept: Whether its table keeps it, since it may come again.
         reading: What a caller made of the fields, to find it again when the same head comes again; its own business.
     """
 
@@ -60,6 +61,7 @@ class AnswerHead:
         "fields",
         "idle_s",
         "keep_alive",
+        "kept",
         "reading",
         "reason",
         "status",
@@ -76,6 +78,7 @@ class AnswerHead:
         self.until_close = False
         self.keep_alive = True
         self.idle_s = 0
+        self.kept = False
         self.reading: object = None
 
 
@@ -106,6 +109,7 @@ class AnswerTable:
                 if len(known) >= KEPT_HEADS:
                     known.clear()
                 known[raw] = head
+                head.kept = True
         return head
 
 

@@ -7,7 +7,8 @@ own checks apply too. What the framing means is decided here once, and whatever 
 refused: RFC 9112 sections 3, 5 and 6.
 
 Clients repeat their heads byte for byte, so a small table from raw heads to parsed ones
-(`HeadTable`) takes parsing off the hot path. Heads with credentials are never kept.
+(`HeadTable`) takes parsing off the hot path, and another from field lines alone (`FieldBlock`), which clients repeat
+with other targets. What holds credentials is let go of after a few seconds.
 """
 
 from __future__ import annotations
@@ -18,12 +19,17 @@ import httptools
 
 from torchgate.errors import Cause, ProtocolError
 from torchgate.schema.config import Limits
+from torchgate.wire.head_faults import (
+    TOKEN,
+    bad_version,
+    explain_fields,
+    explain_line,
+    headers_too_large,
+    line_too_long,
+)
 
-_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
-_REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb"++) ([\x21-\x7e]++) HTTP/([0-9])\.([0-9])\r\n")
-_FIELDS = re.compile(rb"(?:" + _TOKEN + rb"++:[^\x00-\x08\x0a-\x1f\x7f]*+\r\n)*+\r\n")
-_FIELD_LINE = re.compile(_TOKEN + rb"++:[^\x00-\x08\x0a-\x1f\x7f]*+")
-_VERSION = re.compile(rb"\S++ \S++ (HTTP/[0-9.]{1,8})\r\n")
+_REQUEST_LINE = re.compile(rb"(" + TOKEN + rb"++) ([\x21-\x7e]++) HTTP/([0-9])\.([0-9])\r\n")
+_FIELDS = re.compile(rb"(?:" + TOKEN + rb"++:[^\x00-\x08\x0a-\x1f\x7f]*+\r\n)*+\r\n")
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.%]++\]|[A-Za-z0-9._~!$&'()*+,;=%-]++)(?::[0-9]{0,5})?")
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*+)(.*)")
 _DIGITS = re.compile(rb"[0-9]{1,18}")  # an Int64 at most; the policy is Limits.body_bytes
@@ -34,10 +40,53 @@ MAX_HOST_BYTES = 261
 """A name of 255 characters (RFC 1035 section 2.3.4) and a port."""
 
 KEPT_HEADS = 512
-"""Entries of a `HeadTable`; bounds its memory to about 2 MiB."""
+"""Entries of a `HeadTable`; and as many with credentials; bounds its memory to about 8 MiB."""
 
-KEPT_HEAD_BYTES = 1024
+KEPT_HEAD_BYTES = 2048
 """Longer heads are parsed each time."""
+
+
+class FieldBlock:
+    """What a head says below its request line, understood: the same for every target it is sent with.
+
+    Attributes:
+        minor, fields, keep_alive, content_length, chunked, expects_continue, refusal, request_id, accept_encoding,
+            origin: See `Head`.
+        host: Value of ``Host``, or empty.
+        secret: It holds credentials.
+        reading: What a handler made of it, to find it again when it comes again; its own business.
+    """
+
+    __slots__ = (
+        "accept_encoding",
+        "chunked",
+        "content_length",
+        "expects_continue",
+        "fields",
+        "host",
+        "keep_alive",
+        "minor",
+        "origin",
+        "reading",
+        "refusal",
+        "request_id",
+        "secret",
+    )
+
+    def __init__(self, minor: int, fields: tuple[tuple[bytes, bytes], ...]) -> None:
+        self.minor = minor
+        self.fields = fields
+        self.keep_alive = minor >= 1
+        self.content_length = -1
+        self.chunked = False
+        self.expects_continue = False
+        self.refusal: Cause | None = None
+        self.request_id = b""
+        self.accept_encoding = b""
+        self.origin = b""
+        self.host = b""
+        self.secret = False
+        self.reading: object = None
 
 
 class Head:
@@ -48,6 +97,7 @@ class Head:
         target: As sent.
         path: Path part of the target, still percent-encoded; ``*`` for the asterisk form.
         query: What follows the question mark, or empty.
+        block: Where what follows was read from.
         minor: Minor version; the major one is 1.
         fields: Field lines in order; names in lower case, values without surrounding white space.
         keep_alive: Whether the client lets the connection live on (RFC 9112 section 9.3).
@@ -62,11 +112,12 @@ class Head:
         normal: The path, decoded and normalised (`torchgate.wire.target.normalise`); empty until a router looked.
         router, route: What found the route of this head, and what it found; kept so that a head that comes again
             is not looked up again.
-        reading: What a handler made of the fields, to find it again when the same head comes again; its own business.
+        reading: What a handler made of the head, to find it again when the same head comes again; its own business.
     """
 
     __slots__ = (
         "accept_encoding",
+        "block",
         "chunked",
         "content_length",
         "expects_continue",
@@ -87,23 +138,22 @@ class Head:
         "target",
     )
 
-    def __init__(
-        self, method: bytes, target: bytes, minor: int, fields: tuple[tuple[bytes, bytes], ...]
-    ) -> None:
+    def __init__(self, method: bytes, target: bytes, block: FieldBlock) -> None:
         self.method = method
         self.target = target
-        self.minor = minor
-        self.fields = fields
+        self.block = block
         self.path, _, self.query = target.partition(b"?")
-        self.keep_alive = minor >= 1
-        self.content_length = -1
-        self.chunked = False
-        self.expects_continue = False
-        self.refusal: Cause | None = None
-        self.request_id = b""
-        self.accept_encoding = b""
-        self.origin = b""
-        self.host = b""
+        self.minor = block.minor
+        self.fields = block.fields
+        self.keep_alive = block.keep_alive
+        self.content_length = block.content_length
+        self.chunked = block.chunked
+        self.expects_continue = block.expects_continue
+        self.refusal = block.refusal
+        self.request_id = block.request_id
+        self.accept_encoding = block.accept_encoding
+        self.origin = block.origin
+        self.host = block.host
         self.normal = ""
         self.router: object = None
         self.route: object = None
@@ -133,11 +183,19 @@ class HeadTable:
         limits: Bounds of the listener.
     """
 
-    __slots__ = ("_known", "limits")
+    __slots__ = ("_blocks", "_known", "_secret", "_secret_blocks", "limits")
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._known: dict[bytes, Head] = {}
+        self._secret: dict[bytes, Head] = {}  # heads with credentials
+        self._blocks: dict[bytes, FieldBlock] = {}
+        self._secret_blocks: dict[bytes, FieldBlock] = {}
+
+    def known(self, raw: bytes) -> Head | None:
+        """Return the head written in ``raw`` if it is remembered."""
+        head = self._known.get(raw)
+        return self._secret.get(raw) if head is None else head
 
     def parse(self, raw: bytes) -> Head:
         """Return the head written in ``raw``, which ends with its empty line.
@@ -145,14 +203,45 @@ class HeadTable:
         Raises:
             ProtocolError: It is beyond a limit, malformed or ambiguous; answer and close the connection.
         """
-        head = self._known.get(raw)
+        head = self.known(raw)
         if head is None:
-            head = parse_head(raw, self.limits)
-            if len(raw) <= KEPT_HEAD_BYTES and not any(k in _SECRETS for k, _ in head.fields):
-                if len(self._known) >= KEPT_HEADS:
-                    self._known.clear()
-                self._known[raw] = head
+            head = self._parse(raw)
+            if len(raw) <= KEPT_HEAD_BYTES:
+                known = self._secret if head.block.secret else self._known
+                if len(known) >= KEPT_HEADS:
+                    known.clear()
+                known[raw] = head
         return head
+
+    def _parse(self, raw: bytes) -> Head:
+        """Parse a head whose field lines may be remembered."""
+        limits = self.limits
+        line_end = raw.find(b"\r\n")
+        if line_end > limits.request_line_bytes:
+            raise line_too_long(line_end, limits)
+        rest = raw[line_end - 1 :] if line_end > 0 else b""  # minor version and field lines
+        block = self._blocks.get(rest)
+        if block is None:
+            block = self._secret_blocks.get(rest)
+        if block is None:
+            _check_size(raw, line_end, limits)
+        method, target = _read_line(raw)
+        if block is None:
+            block = _read_block(raw, line_end, len(method))
+            if len(rest) <= KEPT_HEAD_BYTES:
+                blocks = self._secret_blocks if block.secret else self._blocks
+                if len(blocks) >= KEPT_HEADS:
+                    blocks.clear()
+                blocks[rest] = block
+        head = Head(method, target, block)
+        _check_target(head)
+        return head
+
+    def forget_secrets(self) -> None:
+        """Let go of what holds credentials; called every few seconds."""
+        if self._secret_blocks:
+            self._secret.clear()
+            self._secret_blocks.clear()
 
 
 def parse_head(raw: bytes, limits: Limits) -> Head:
@@ -161,29 +250,39 @@ def parse_head(raw: bytes, limits: Limits) -> Head:
     Raises:
         ProtocolError: It is beyond a limit, malformed or ambiguous; answer and close the connection.
     """
-    line_end = raw.find(b"\r\n")
-    if line_end > limits.request_line_bytes:
-        raise _line_too_long(line_end, limits)
-    if len(raw) - line_end - 4 > limits.header_bytes:
-        raise _headers_too_large(len(raw) - line_end - 4, limits)
+    return HeadTable(limits).parse(raw)
+
+
+def _check_size(raw: bytes, line_end: int, limits: Limits) -> None:
+    size = len(raw) - line_end - 4
+    if size > limits.header_bytes:
+        raise headers_too_large(size, limits)
     count = raw.count(b"\r\n") - 2
     if count > limits.header_count:
         raise ProtocolError(
             Cause.TOO_MANY_HEADERS,
             f"The request has {count} header lines; at most {limits.header_count} are taken.",
         )
+
+
+def _read_line(raw: bytes) -> tuple[bytes, bytes]:
+    """Return method and target."""
     line = _REQUEST_LINE.match(raw)
     if line is None:
-        raise _explain_line(raw)
+        raise explain_line(raw)
     method, target, major, minor = line.groups()
     if major != b"1" or minor not in (b"0", b"1"):
-        raise _bad_version(f"HTTP/{major.decode()}.{minor.decode()}")
-    if not _FIELDS.fullmatch(raw, line.end()):
-        raise _explain_fields(raw[line.end() :])
-    head = Head(method, target, int(minor), _split(raw, len(method)))
-    _read_fields(head)
-    _check_target(head)
-    return head
+        raise bad_version(f"HTTP/{major.decode()}.{minor.decode()}")
+    return method, target
+
+
+def _read_block(raw: bytes, line_end: int, method_length: int) -> FieldBlock:
+    """Read the field lines of a head whose request line is well formed."""
+    if not _FIELDS.fullmatch(raw, line_end + 2):
+        raise explain_fields(raw[line_end + 2 :])
+    block = FieldBlock(int(raw[line_end - 1 : line_end]), _split(raw, method_length))
+    _read_fields(block)
+    return block
 
 
 def check_partial(data: bytes, limits: Limits) -> None:
@@ -201,15 +300,15 @@ def check_partial(data: bytes, limits: Limits) -> None:
     line_end = data.find(b"\r\n")
     if line_end < 0:
         if len(data) > limits.request_line_bytes:
-            raise _line_too_long(len(data), limits)
+            raise line_too_long(len(data), limits)
         if b"\x00" in data or data[0] < 0x21 or data[0] > 0x7E:
             raise ProtocolError(Cause.BAD_FRAMING, "What was sent is not an HTTP request.")
     elif line_end > limits.request_line_bytes:
-        raise _line_too_long(line_end, limits)
+        raise line_too_long(line_end, limits)
     elif len(data) - line_end > limits.header_bytes:
-        raise _headers_too_large(len(data) - line_end, limits)
+        raise headers_too_large(len(data) - line_end, limits)
     elif _REQUEST_LINE.match(data) is None:
-        raise _explain_line(data)
+        raise explain_line(data)
 
 
 def parse_trailers(raw: bytes) -> None:
@@ -219,7 +318,7 @@ def parse_trailers(raw: bytes) -> None:
         ProtocolError: It is malformed.
     """
     if not _FIELDS.fullmatch(raw):
-        raise _explain_fields(raw)
+        raise explain_fields(raw)
 
 
 def _split(raw: bytes, method_length: int) -> tuple[tuple[bytes, bytes], ...]:
@@ -233,7 +332,7 @@ def _split(raw: bytes, method_length: int) -> tuple[tuple[bytes, bytes], ...]:
         # llhttp knows a fixed list of methods. Any token is a method (RFC 9110 section 9.1), and the router decides.
         return _split(b"GET" + raw[method_length:], 3)
     except httptools.HttpParserError as error:
-        _read_fields(Head(raw[:method_length], b"/", 1, _split_plainly(raw)))  # a better reason
+        _read_fields(FieldBlock(1, _split_plainly(raw)))  # a better reason
         raise ProtocolError(
             Cause.BAD_FRAMING, f"The request's head is malformed: {error}"
         ) from None
@@ -246,12 +345,12 @@ def _split_plainly(raw: bytes) -> tuple[tuple[bytes, bytes], ...]:
     return tuple((name.lower(), value.strip(b" \t")) for name, _, value in pairs)
 
 
-def _read_fields(head: Head) -> None:
+def _read_fields(block: FieldBlock) -> None:
     hosts: list[bytes] = []
     lengths: list[bytes] = []
     codings: list[bytes] = []
     connection: list[bytes] = []
-    for name, value in head.fields:
+    for name, value in block.fields:
         if name == b"host":
             hosts.append(value)
         elif name == b"content-length":
@@ -261,38 +360,40 @@ def _read_fields(head: Head) -> None:
         elif name == b"connection":
             connection.append(value.lower())
         elif name == b"expect":
-            _read_expect(head, value)
+            _read_expect(block, value)
         elif name == b"x-request-id":
-            head.request_id = value if _REQUEST_ID.fullmatch(value) else b""
+            block.request_id = value if _REQUEST_ID.fullmatch(value) else b""
         elif name == b"accept-encoding":
-            head.accept_encoding = (
-                head.accept_encoding + b"," + value if head.accept_encoding else value
+            block.accept_encoding = (
+                block.accept_encoding + b"," + value if block.accept_encoding else value
             )
         elif name == b"origin":
-            head.origin = value
-    _check_host(head, hosts)
-    _read_length(head, lengths, codings)
+            block.origin = value
+        if name in _SECRETS:
+            block.secret = True
+    _check_host(block, hosts)
+    _read_length(block, lengths, codings)
     if connection:
         options = {option.strip(b" \t") for option in b",".join(connection).split(b",")}
         if b"close" in options:
-            head.keep_alive = False
-        elif head.minor == 0:
-            head.keep_alive = b"keep-alive" in options
+            block.keep_alive = False
+        elif block.minor == 0:
+            block.keep_alive = b"keep-alive" in options
 
 
-def _read_expect(head: Head, value: bytes) -> None:
+def _read_expect(block: FieldBlock, value: bytes) -> None:
     """RFC 9110 section 10.1.1; HTTP/1.0 clients can't expect anything."""
-    if head.minor == 0:
+    if block.minor == 0:
         return
     if value.lower() == b"100-continue":
-        head.expects_continue = True
+        block.expects_continue = True
     else:
-        head.refusal = Cause.EXPECTATION_FAILED
+        block.refusal = Cause.EXPECTATION_FAILED
 
 
-def _check_host(head: Head, hosts: list[bytes]) -> None:
+def _check_host(block: FieldBlock, hosts: list[bytes]) -> None:
     """RFC 9112 section 3.2: exactly one valid Host, in HTTP/1.0 at most one."""
-    if len(hosts) > 1 or (not hosts and head.minor > 0):
+    if len(hosts) > 1 or (not hosts and block.minor > 0):
         got = "none" if not hosts else str(len(hosts))
         raise ProtocolError(
             Cause.BAD_FRAMING, f"A request needs exactly one Host field, got {got}."
@@ -307,26 +408,26 @@ def _check_host(head: Head, hosts: list[bytes]) -> None:
                 Cause.BAD_FRAMING,
                 f"The Host field has {len(hosts[0])} bytes; at most {MAX_HOST_BYTES} are taken.",
             )
-        head.host = hosts[0]
+        block.host = hosts[0]
 
 
-def _read_length(head: Head, lengths: list[bytes], codings: list[bytes]) -> None:
+def _read_length(block: FieldBlock, lengths: list[bytes], codings: list[bytes]) -> None:
     """RFC 9112 sections 6.1 to 6.3, without any of the leniency they permit."""
     if codings:
         if lengths:
             raise ProtocolError(
                 Cause.BAD_FRAMING, "Content-Length and Transfer-Encoding can't be used together."
             )
-        if head.minor == 0:
+        if block.minor == 0:
             raise ProtocolError(Cause.BAD_FRAMING, "Transfer-Encoding is not part of HTTP/1.0.")
         _check_codings(codings)
-        head.chunked = True
+        block.chunked = True
     elif lengths:
         if len(lengths) > 1:
             raise ProtocolError(Cause.BAD_FRAMING, "Content-Length is given more than once.")
         if not _DIGITS.fullmatch(lengths[0]):
             raise ProtocolError(Cause.BAD_FRAMING, "Content-Length is not a plain decimal number.")
-        head.content_length = int(lengths[0])
+        block.content_length = int(lengths[0])
 
 
 def _check_codings(codings: list[bytes]) -> None:
@@ -351,9 +452,9 @@ def _check_target(head: Head) -> None:
     target = head.target
     if head.method == b"CONNECT":
         raise ProtocolError(Cause.CONNECT_REFUSED, "CONNECT is refused: this is not a proxy.")
-    if b"#" in target:
+    if target.find(b"#") >= 0:  # compiled, `in` is slower by far
         raise ProtocolError(Cause.BAD_FRAMING, "The request target holds a fragment (#).")
-    if target.startswith(b"/"):
+    if target[:1] == b"/":
         return
     if target == b"*":
         if head.method != b"OPTIONS":
@@ -375,58 +476,3 @@ def _check_target(head: Head) -> None:
     path, _, head.query = rest.partition(b"?")
     head.path = path or b"/"
     head.host = authority
-
-
-def _line_too_long(size: int, limits: Limits) -> ProtocolError:
-    return ProtocolError(
-        Cause.REQUEST_LINE_TOO_LONG,
-        f"The request line has {size} bytes or more; at most {limits.request_line_bytes} are taken.",
-    )
-
-
-def _headers_too_large(size: int, limits: Limits) -> ProtocolError:
-    return ProtocolError(
-        Cause.HEADERS_TOO_LARGE,
-        f"The header lines have {size} bytes or more; at most {limits.header_bytes} are taken.",
-    )
-
-
-def _bad_version(version: str) -> ProtocolError:
-    return ProtocolError(
-        Cause.UNSUPPORTED_VERSION, f"{version} is not spoken here; use HTTP/1.1 (or 1.0)."
-    )
-
-
-def _explain_line(raw: bytes) -> ProtocolError:
-    if raw.startswith(b"PRI * HTTP/2.0\r\n"):
-        return _bad_version("HTTP/2 with prior knowledge")
-    version = _VERSION.match(raw)
-    if version is not None and not version[1].startswith(b"HTTP/1."):
-        return _bad_version(version[1].decode())
-    return ProtocolError(
-        Cause.BAD_FRAMING,
-        "The request line is not: method, one space, target, one space, HTTP/1.1, CRLF.",
-    )
-
-
-def _explain_fields(raw: bytes) -> ProtocolError:
-    """Say what is wrong with the first bad field line; the line itself is not repeated."""
-    lines = raw.split(b"\r\n")
-    number, line = next(
-        (n, one) for n, one in enumerate(lines, 1) if one and not _FIELD_LINE.fullmatch(one)
-    )
-    where = f"Header line {number}"
-    if b"\n" in line or b"\r" in line:
-        why = "holds a bare CR or LF"
-    elif line[:1] in (b" ", b"\t"):
-        why = "is folded (begins with white space), which is obsolete and refused"
-    elif b":" not in line:
-        why = "has no colon"
-    elif line.startswith(b":"):
-        why = "has an empty name"
-    elif not re.fullmatch(_TOKEN + rb"++", line.partition(b":")[0]):
-        spaced = line.partition(b":")[0][-1:] in (b" ", b"\t")
-        why = "has white space before its colon" if spaced else "has a name that is not a token"
-    else:
-        why = "holds a control character"
-    return ProtocolError(Cause.BAD_FRAMING, f"{where} {why}.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torchgate.errors import Cause, ProtocolError
 from torchgate.wire.body import BodyReader, ReaderState
-from torchgate.wire.head import Head, HeadTable, check_partial
+from torchgate.wire.head import KEPT_HEAD_BYTES, Head, HeadTable, check_partial
 
 # Enum members are looked up through the class at each use; the hot path uses these names.
 _LENGTH, _CHUNK_LINE_STATE = ReaderState.LENGTH, ReaderState.CHUNK_LINE
@@ -40,9 +40,17 @@ class RequestReader(BodyReader):
         """
         buffer = self.buffer
         at = self._at
-        if at == len(buffer):
+        size = len(buffer)
+        if at == size:
             return None
-        if buffer.startswith(b"\r\n", at):
+        if at == 0 and size <= KEPT_HEAD_BYTES and not self._skipped:
+            known = self._table.known(buffer)
+            if known is not None:  # one head and nothing else, seen before
+                self._scanned = 0
+                self._at = size
+                self._begin_body(known)
+                return known
+        if buffer[at] == 13 and buffer.startswith(b"\r\n", at):
             # RFC 9112 section 2.2: an empty line before a request line is skipped; ours is one.
             at = self._at = at + 2
             self._scanned = 0
@@ -63,13 +71,16 @@ class RequestReader(BodyReader):
         self._skipped = False
         head = self._table.parse(buffer[at:end] if at or end < len(buffer) else buffer)
         self._at = end
+        self._begin_body(head)
+        return head
+
+    def _begin_body(self, head: Head) -> None:
         if head.content_length > 0:
             self._state = _LENGTH
             self._remaining = head.content_length
         elif head.chunked:
             self._state = _CHUNK_LINE_STATE
             self._overhead = self._data_bytes = 0
-        return head
 
     def take_rest(self) -> bytes:
         """Return what was fed and not pulled: the connection leaves HTTP."""

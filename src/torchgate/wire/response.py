@@ -31,13 +31,15 @@ class AnswerReader(BodyReader):
         head: The head read last.
     """
 
-    __slots__ = ("_interim", "_table", "_to_head", "head")
+    __slots__ = ("_interim", "_last", "_last_raw", "_table", "_to_head", "head")
 
     def __init__(self, table: AnswerTable) -> None:
         super().__init__(ANSWER_LIMITS, bounded_framing=False)  # token streams are small chunks
         self._table = table
         self._to_head = False
         self._interim = 0
+        self._last_raw = b""  # a head that may come again, and what it means
+        self._last: AnswerHead | None = None
         self.head: AnswerHead | None = None
 
     def expect(self, *, to_head: bool) -> None:
@@ -55,16 +57,26 @@ class AnswerReader(BodyReader):
             ProtocolError: The head is beyond a limit, malformed or ambiguous.
         """
         if self._at == len(self.buffer) and self._state is _HEAD:
-            end = data.find(b"\r\n\r\n") + 4
-            if end > 3:
-                size = len(data)
-                head = self._table.parse(data if end == size else data[:end], to_head=self._to_head)
+            raw, head = self._last_raw, self._last
+            end = len(raw)
+            size = len(data)
+            if head is None or self._to_head or data[:end] != raw:
+                end = data.find(b"\r\n\r\n") + 4
+                head = self._parse(data if end == size else data[:end]) if end > 3 else None
+            if head is not None and head.status >= 200:
                 length = 0 if head.bodiless else head.content_length
-                if end + length == size and length >= 0 and head.status >= 200:
+                if length >= 0 and end + length == size:
                     self.head = head
                     return data[end:] if length else b""
         self.feed(data)
         return None
+
+    def _parse(self, raw: bytes) -> AnswerHead:
+        """Return the head written in ``raw``; one that may come again is kept at hand."""
+        head = self._table.parse(raw, to_head=self._to_head)
+        if head.kept and not self._to_head:
+            self._last_raw, self._last = raw, head
+        return head
 
     def read_head(self) -> AnswerHead | None:
         """Return the next head, interim or final, or None when it is not complete yet.

@@ -30,11 +30,11 @@ def normalise(raw: bytes) -> str:
     Raises:
         RequestError: ``bad-request``; the path has no single meaning.
     """
-    if not raw.startswith(b"/"):
+    if raw[:1] != b"/":
         raise RequestError(Cause.BAD_REQUEST, "The path must begin with a slash.")
-    if b"%" in raw:
+    if raw.find(b"%") >= 0:  # compiled, `in` is slower by far
         raw = _unescaped(raw)
-    if b"\\" in raw:
+    if raw.find(b"\\") >= 0:
         raise RequestError(Cause.BAD_REQUEST, "The path holds a backslash.")
     try:
         text = raw.decode("utf-8")

@@ -15,6 +15,7 @@ def entry(number=0):
         request_id=b"id-%d" % number, client=b"::1", method=b"GET", path="/p", status=200, cause="",
         model="m", size=1, sent=2, queue_us=3, compute_us=4, replica=0,
         route=SimpleNamespace(name="r", log_share=1.0), pool="", endpoint="", attempts=0, first_byte_us=0,
+        foreign_id=False,
     )  # fmt: skip
 
 

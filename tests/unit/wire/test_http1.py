@@ -12,9 +12,9 @@ from torchgate.wire.http1 import RequestReader
 HOST = b"Host: x\r\n"
 
 
-def read_all(pieces, limits=None):
+def read_all(pieces, limits=None, table=None):
     """Feed pieces; return the requests as (method, path, fields, body) and the refusal, if any."""
-    reader = RequestReader(HeadTable(limits or Limits()))
+    reader = RequestReader(table or HeadTable(limits or Limits()))
     requests = []
     head = None
     body = b""
@@ -144,19 +144,63 @@ def test_request_ids_are_kept_only_when_plain(value, kept):
     assert HeadTable(Limits()).parse(raw).request_id == kept
 
 
-def test_repeated_heads_are_parsed_once_except_those_with_secrets():
+SECRET = b"Authorization: Bearer s\r\n"
+
+
+def test_repeated_heads_are_parsed_once_and_those_with_secrets_are_let_go_of():
     table = HeadTable(Limits())
     plain = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
-    secret = b"GET / HTTP/1.1\r\n" + HOST + b"Authorization: Bearer s\r\n\r\n"
-    assert table.parse(plain) is table.parse(bytes(bytearray(plain)))
-    assert table.parse(secret) is not table.parse(secret)
+    secret = b"GET / HTTP/1.1\r\n" + HOST + SECRET + b"\r\n"
+    kept, known = table.parse(plain), table.parse(secret)
+    assert table.parse(bytes(bytearray(plain))) is kept
+    assert table.parse(bytes(bytearray(secret))) is known
+    table.forget_secrets()
+    assert table.known(secret) is None
+    assert table.parse(secret).block is not known.block
+    assert table.parse(plain) is kept
 
 
-def test_the_table_of_heads_is_bounded():
+def test_field_lines_are_parsed_once_for_all_targets():
+    table = HeadTable(Limits())
+    for lines in (HOST, HOST + SECRET):
+        one = table.parse(b"GET /a HTTP/1.1\r\n" + lines + b"\r\n")
+        other = table.parse(b"POST /b?c HTTP/1.1\r\n" + lines + b"\r\n")
+        assert one.block is other.block
+        assert (other.method, other.path, other.query) == (b"POST", b"/b", b"c")
+        old = table.parse(b"GET /a HTTP/1.0\r\n" + lines + b"\r\n")
+        assert old.block is not one.block, "the version decides what they mean"
+        assert not old.keep_alive
+
+
+def test_the_host_of_a_whole_url_stays_with_its_request():
+    table = HeadTable(Limits())
+    assert table.parse(b"GET http://X/a HTTP/1.1\r\n" + HOST + b"\r\n").host == b"X"
+    assert table.parse(b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n").host == b"x"
+
+
+def test_a_bad_request_line_is_refused_above_known_field_lines():
+    table = HeadTable(Limits())
+    table.parse(b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n")
+    for line in (
+        b"GET  /a HTTP/1.1",
+        b"G(T /a HTTP/1.1",
+        b"GET a HTTP/1.1",
+        b"GET /a#b HTTP/1.1",
+        b"GET /a HTTP/2.1",
+    ):
+        with pytest.raises(ProtocolError):
+            table.parse(line + b"\r\n" + HOST + b"\r\n")
+
+
+def test_the_tables_of_heads_are_bounded():
     table = HeadTable(Limits())
     for number in range(3 * KEPT_HEADS):
-        table.parse(b"GET /%d HTTP/1.1\r\n" % number + HOST + b"\r\n")
-    assert len(table._known) <= KEPT_HEADS
+        for secret in (b"", SECRET):
+            table.parse(
+                b"GET /%d HTTP/1.1\r\nA: %d\r\n" % (number, number) + HOST + secret + b"\r\n"
+            )
+    for kept in (table._known, table._secret, table._blocks, table._secret_blocks):
+        assert 0 < len(kept) <= KEPT_HEADS
 
 
 LIMITS = Limits(request_line_bytes=100, header_count=3, header_bytes=200)

@@ -153,7 +153,6 @@ class Proxied(UpstreamRequest):
         "_reading",
         "_small",
         "_spool",
-        "_started_ns",
         "_transfer",
     )
 
@@ -164,7 +163,6 @@ class Proxied(UpstreamRequest):
         self._reading = reading
         self._transfer: Transfer | None = None
         self._spool: Spool | None = None
-        self._started_ns = 0
         self._gathered = 0
         self._small: bytearray | None = None
 
@@ -178,22 +176,20 @@ class Proxied(UpstreamRequest):
         self.sticky = reading.sticky
         self.hash_key = exchange.client if handler.hash_source else reading.hash_key
         self.hedge_after_ns = handler.hedge_after_ns if reading.idempotent else 0
-        parts = [reading.lines, handler.forwarded(exchange, reading)]
-        if b"x-request-id" not in reading.drops:
-            parts.append(b"x-request-id: %b\r\n" % exchange.request_id)
+        tail = reading.tail
+        if reading.edits is not None:
+            tail = reading.edits.lines(Placeholders(exchange))
+        if exchange.identity:
+            tail = exchange.identity + tail
         if head.chunked:
             if self.complete:
-                parts.append(b"content-length: %d\r\n" % exchange.size)
+                tail = b"content-length: %d\r\n%b" % (exchange.size, tail)
             else:
                 self.chunked = True
-                parts.append(b"transfer-encoding: chunked\r\n")
-        if exchange.identity:
-            parts.append(exchange.identity)
-        if reading.edits is not None:
-            parts.append(reading.edits.lines(Placeholders(exchange)))
-        else:
-            parts.append(reading.tail)
-        self.head = b"".join(parts)
+                tail = b"transfer-encoding: chunked\r\n" + tail
+        if b"x-request-id" not in reading.drops:
+            tail = b"x-request-id: %b\r\n%b" % (exchange.request_id, tail)
+        self.head = b"%b%b%b" % (reading.lines, handler.forwarded(exchange, reading), tail)
         if reading.protocol:
             if exchange.congested:
                 raise RequestError(
@@ -202,7 +198,7 @@ class Proxied(UpstreamRequest):
                 )
             self.upgrade = reading.protocol
             exchange.upgrading = True
-        self._started_ns = handler.now_ns()
+        self.started_ns = handler.now_ns()
         exchange.on_cancel = self._cancel
         self._transfer = handler.upstreams.start(handler.pool, self, self)
 
@@ -219,7 +215,7 @@ class Proxied(UpstreamRequest):
             if not transfer.write_body(piece):
                 self._exchange.pause_body()
             return
-        if self._started_ns:
+        if self.started_ns:
             return  # the answer is here whole, and waits for its client: nobody wants the rest
         size = len(piece)
         if not self._exchange.hold(size):
@@ -351,7 +347,7 @@ class Proxied(UpstreamRequest):
         if transfer is not None:
             exchange.endpoint = transfer.endpoint
             exchange.attempts = transfer.attempts
-        exchange.first_byte_us = (self._handler.now_ns() - self._started_ns) // 1000
+            exchange.first_byte_us = (transfer.first_ns - self.started_ns) // 1000
         lines = head.reading
         if not isinstance(lines, bytes):
             lines = answer_lines(head.fields, with_length=head.status != 204)

@@ -58,6 +58,30 @@ _IDEMPOTENT = frozenset(
 _HOPS_COUNTED = frozenset((b"OPTIONS", b"TRACE"))
 
 
+class FieldsReading:
+    """What field lines mean to a proxy route, whatever target they are sent with.
+
+    Attributes:
+        route: The route that read them.
+        lines: Those that go to the upstream, each with its CRLF.
+        drops: Names among our own fields that the route takes away.
+        hash_key, sticky: For balancing; see `torchgate.upstream.transfer.UpstreamRequest`.
+        trusted: Whether they are those of a trusted proxy.
+        upgrades: The client asks to switch to another protocol.
+    """
+
+    __slots__ = ("drops", "hash_key", "lines", "route", "sticky", "trusted", "upgrades")
+
+    def __init__(self, route: Route, *, trusted: bool) -> None:
+        self.route = route
+        self.trusted = trusted
+        self.lines = b""
+        self.drops: frozenset[bytes] = frozenset()
+        self.hash_key = b""
+        self.sticky = b""
+        self.upgrades = False
+
+
 class Reading:
     """What a head means to a proxy route.
 
@@ -66,13 +90,11 @@ class Reading:
         lines: Request line and fields that are the same for every request with this head, each with its CRLF.
         tail: Lines that go behind those of each request: the route's edits, where they need nothing of the request.
         edits: The route's edits where they do; None otherwise.
-        trusted: Whether it is one of a trusted proxy.
-        drops: Names among our own fields that the route takes away.
+        drops, hash_key, sticky, trusted: See `FieldsReading`.
         host: Host of the upstream request; empty for the endpoint's.
         idempotent: May be sent twice.
         protocol: What the client asks to switch to, and may; lower case, or empty.
         key: Of a WebSocket handshake; empty otherwise.
-        hash_key, sticky: For balancing; see `torchgate.upstream.transfer.UpstreamRequest`.
         client, scheme, forwarded: The last client this was written for, and the lines that say so.
     """
 
@@ -93,19 +115,19 @@ class Reading:
         "trusted",
     )
 
-    def __init__(self, route: Route, *, trusted: bool) -> None:
+    def __init__(self, route: Route, fields: FieldsReading) -> None:
         self.route = route
-        self.trusted = trusted
+        self.trusted = fields.trusted
         self.lines = b""
         self.tail = b""
         self.edits: FieldEdits | None = None
-        self.drops: frozenset[bytes] = frozenset()
+        self.drops = fields.drops
         self.host = b""
         self.idempotent = False
         self.protocol = b""
         self.key = b""
-        self.hash_key = b""
-        self.sticky = b""
+        self.hash_key = fields.hash_key
+        self.sticky = fields.sticky
         self.client = b""
         self.forwarded = b""
 
@@ -120,14 +142,44 @@ def read_head(
             request has come through here `MAX_PASSES` times.
     """
     route = exchange.route
-    reading = Reading(route, trusted=trusted)
     edits = route.editor.request if route.editor is not None else None
+    fields = head.block.reading
+    counted = head.method in _HOPS_COUNTED
+    if (
+        counted
+        or not isinstance(fields, FieldsReading)
+        or fields.route is not route
+        or fields.trusted is not trusted
+    ):
+        fields = _read_fields(route, head, action, sticky_cookie, trusted=trusted)
+        if not counted:
+            head.block.reading = fields
+    reading = Reading(route, fields)
     reading.idempotent = action.idempotent or head.method in _IDEMPOTENT
     if action.host == "client":
         reading.host = head.host
     elif action.host != "endpoint":
         reading.host = action.host.encode("ascii")
-    parts = [head.method, b" ", _target(exchange, head), b" HTTP/1.1\r\n"]
+    reading.lines = b"%b %b HTTP/1.1\r\n%b" % (head.method, _target(exchange, head), fields.lines)
+    if fields.upgrades:
+        reading.protocol, reading.key = wanted_protocol(head, action.upgrades)
+        if reading.protocol:
+            reading.lines += b"connection: upgrade\r\nupgrade: %b\r\n" % reading.protocol
+    if edits is not None:
+        if edits.of_head:
+            reading.tail = edits.lines(Placeholders(exchange))
+        else:
+            reading.edits = edits
+    return reading
+
+
+def _read_fields(
+    route: Route, head: Head, action: ProxyAction, sticky_cookie: bytes, *, trusted: bool
+) -> FieldsReading:
+    """Return what the field lines of ``head`` mean to a route; only TRACE and OPTIONS make a difference to them."""
+    reading = FieldsReading(route, trusted=trusted)
+    edits = route.editor.request if route.editor is not None else None
+    parts: list[bytes] = []
     fields: Headers = head.fields
     if edits is not None and edits.drops:
         reading.drops = edits.drops & OURS
@@ -141,16 +193,8 @@ def read_head(
     parts.append(_one_pass_more(head))
     if head.content_length >= 0:
         parts.append(b"content-length: %d\r\n" % head.content_length)
-    if b"upgrade" in _tokens_of(head.fields):
-        reading.protocol, reading.key = wanted_protocol(head, action.upgrades)
-        if reading.protocol:
-            parts.append(b"connection: upgrade\r\nupgrade: %b\r\n" % reading.protocol)
     reading.lines = b"".join(parts)
-    if edits is not None:
-        if edits.of_head:
-            reading.tail = edits.lines(Placeholders(exchange))
-        else:
-            reading.edits = edits
+    reading.upgrades = b"upgrade" in _tokens_of(head.fields)
     kind, _, what = action.hash_on.partition(":")
     if kind == "header":
         reading.hash_key = b",".join(head.values(what.lower().encode("latin-1")))

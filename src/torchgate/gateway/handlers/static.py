@@ -20,7 +20,7 @@ from torchgate.gateway.files.wish import Wish, wish_of
 from torchgate.gateway.snapshot import GatewayContext
 from torchgate.schema.config import ListenerConfig
 from torchgate.schema.routes import RouteConfig, StaticAction
-from torchgate.wire.head import Head
+from torchgate.wire.head import FieldBlock, Head
 from torchgate.wire.target import encode
 
 FRESH_NS = NS_PER_S
@@ -37,7 +37,7 @@ AT_ONCE = 128
 
 _VARY = (b"vary", b"accept")
 _OPEN = ExchangeState.OPEN
-_NO_HEAD = Wish(Head(b"GET", b"/", 1, ()))
+_NO_HEAD = Wish(Head(b"GET", b"/", FieldBlock(1, ())))
 _BUSY = "So many requests wait for this disk already that one more is not taken."
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from torchgate.gateway.files.conditions import Verdict, judge, range_counts
 from torchgate.gateway.files.wish import Wish, read_date, weights, wish_of
-from torchgate.wire.head import Head
+from torchgate.wire.head import FieldBlock, Head
 
 TAG = b'"abc"'
 CHANGED_S = 784111777  # Sun, 06 Nov 1994 08:49:37 GMT
@@ -16,7 +16,7 @@ SEND, UNCHANGED, FAILED = Verdict.SEND, Verdict.UNCHANGED, Verdict.FAILED
 
 def wish(**fields):
     lines = tuple((name.replace("_", "-").encode(), value) for name, value in fields.items())
-    head = Head(b"GET", b"/", 1, lines)
+    head = Head(b"GET", b"/", FieldBlock(1, lines))
     head.accept_encoding = fields.get("accept_encoding", b"")
     return Wish(head)
 
@@ -110,13 +110,13 @@ def test_a_range_of_another_state_is_not_sent(if_range, now_s, counts):
 
 def test_several_lines_are_one_list():
     """RFC 9110 section 5.3: tags may come in lines of their own."""
-    head = Head(b"GET", b"/", 1, ((b"if-none-match", b'"x"'), (b"if-none-match", TAG)))
+    head = Head(b"GET", b"/", FieldBlock(1, ((b"if-none-match", b'"x"'), (b"if-none-match", TAG))))
     assert judge(Wish(head), TAG, CHANGED_S) is UNCHANGED
 
 
 def test_a_head_is_read_once():
     """What a head asks is kept on it; what another handler left there is not taken for it."""
-    head = Head(b"GET", b"/", 1, ())
+    head = Head(b"GET", b"/", FieldBlock(1, ()))
     head.reading = "something of another handler's"
     first = wish_of(head)
     assert first.plain
