@@ -342,12 +342,9 @@ class Proxied(UpstreamRequest):
 
     def _begin(self, head: AnswerHead) -> bytes:
         """Note where the answer came from; return its fields for the client."""
-        exchange = self._exchange
         transfer = self._transfer
         if transfer is not None:
-            exchange.endpoint = transfer.endpoint
-            exchange.attempts = transfer.attempts
-            exchange.first_byte_us = (transfer.first_ns - self.started_ns) // 1000
+            self._note(transfer)
         lines = head.reading
         if not isinstance(lines, bytes):
             lines = answer_lines(head.fields, with_length=head.status != 204)
@@ -371,14 +368,16 @@ class Proxied(UpstreamRequest):
         if transfer is not None:
             self._note(transfer)
             transfer.cancel()
-        exchange.first_byte_us = (self._handler.now_ns() - self._started_ns) // 1000
         exchange.upgrading = False
         exchange.respond(instead.status, instead.content_type, instead.body, instead.headers)
         return True
 
     def _note(self, transfer: Transfer) -> None:
-        self._exchange.endpoint = transfer.endpoint
-        self._exchange.attempts = transfer.attempts
+        exchange = self._exchange
+        exchange.endpoint = transfer.endpoint
+        exchange.attempts = transfer.attempts
+        if transfer.first_ns:
+            exchange.first_byte_us = (transfer.first_ns - self.started_ns) // 1000
 
 
 def _client_host(head: Head | None) -> bytes:
