@@ -7,18 +7,22 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from torchgate.cli import machine
 from torchgate.errors import ConfigError
 from torchgate.link.control import MAX_MESSAGE_BYTES
 from torchgate.routing import edits
 from torchgate.routing.check import route_mistakes
 from torchgate.routing.redirects import Location
 from torchgate.routing.ties import ties
+from torchgate.schema.config import ModelConfig
 from torchgate.schema.descriptors import plan_descriptors
 from torchgate.schema.document.checks import Finding
 from torchgate.schema.front import CertificateConfig, HostConfig
+from torchgate.schema.pools import UpstreamTls
 from torchgate.schema.routes import MAX_ERROR_PAGE_BYTES, ErrorPage, HeaderEdit, RouteConfig
 from torchgate.schema.serve import ServeConfig
 from torchgate.supervisor import limits
+from torchgate.supervisor.host import Wanted, decide
 
 
 class RoomChecks:
@@ -58,6 +62,25 @@ class RoomChecks:
         from torchgate.supervisor import certificates  # with its library, only where there are any
 
         return certificates.read_certificate(name, chain, key)
+
+    def model(self, model: ModelConfig, models: int) -> None:
+        """Judge the device of a model, on this machine."""
+        if not model.device:
+            return  # it is decided from what is there
+        try:
+            decide(machine.facts(), models, Wanted(device=model.device))
+        except ConfigError as error:
+            what = error.what.removeprefix("--device ")
+            raise ConfigError(what, error.hint.replace("--device cpu", 'device = "cpu"')) from None
+
+    def upstream_tls(self, tls: UpstreamTls) -> None:
+        """Judge the files of TLS towards endpoints."""
+        from torchgate.upstream.tls import TlsContexts  # with its library
+
+        try:
+            TlsContexts().get(tls)
+        except ConfigError as error:
+            raise ConfigError(f"can't be used: {error.__cause__}", error.hint) from None
 
     def service(self, config: ServeConfig) -> Iterable[Finding]:
         """Return what can't work as a whole: its size, and more open files than this machine allows."""

@@ -126,12 +126,7 @@ def _decided(models: Sequence[ModelConfig]) -> tuple[tuple[ModelConfig, ...], li
             threads=model.threads or None,
             device=model.device or None,
         )
-        try:
-            decision = decide(machine.facts(), len(models), wanted)
-        except ConfigError as error:  # the device, named as the option
-            what = error.what.removeprefix("--")
-            hint = error.hint.replace("--device cpu", 'device = "cpu"')
-            raise ConfigError(f"models.{model.name}: {what}", hint) from None
+        decision = decide(machine.facts(), len(models), wanted)
         reasons.append(f"{model.name}: {decision.reason}")
         if decision.warning:
             reasons.append(f"{model.name}: warning: {decision.warning}")

@@ -19,6 +19,7 @@ Reading order:
 - `tables`: tables made from the service's structs.
 - `secrets`: texts that may stand in a file of their own.
 - `names`: kinds of values that say which requests are meant.
+- `addresses`: kinds of values that say where to listen and whom to ask.
 - `values`: kinds of values.
 - `wrongs`: how these say what is wrong.
 - `positions`: where each key stands in a file.

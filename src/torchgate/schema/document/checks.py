@@ -7,8 +7,10 @@ from typing import Protocol
 
 import msgspec
 
+from torchgate.schema.config import ModelConfig
 from torchgate.schema.document.mistakes import Path
 from torchgate.schema.front import CertificateConfig, HostConfig
+from torchgate.schema.pools import UpstreamTls
 from torchgate.schema.routes import ErrorPage, HeaderEdit, RouteConfig
 from torchgate.schema.serve import ServeConfig
 
@@ -61,6 +63,22 @@ class Checks(Protocol):
 
         Raises:
             ConfigError: It can't be used.
+        """
+        ...
+
+    def model(self, model: ModelConfig, models: int) -> None:
+        """Judge the device of one of ``models`` models.
+
+        Raises:
+            ConfigError: It is not there.
+        """
+        ...
+
+    def upstream_tls(self, tls: UpstreamTls) -> None:
+        """Judge the files of TLS towards endpoints, all of which can be read.
+
+        Raises:
+            ConfigError: They can't be used.
         """
         ...
 

@@ -16,12 +16,13 @@ import msgspec
 
 from torchgate.errors import ConfigError
 from torchgate.schema import config
+from torchgate.schema.document.addresses import Address, overlap, refusal
 from torchgate.schema.document.checks import Checks
 from torchgate.schema.document.files import Files
 from torchgate.schema.document.fronts import Fronts
 from torchgate.schema.document.levels import Levels
 from torchgate.schema.document.mistakes import Path
-from torchgate.schema.document.objects import Address, Host, Model
+from torchgate.schema.document.objects import Host, Model
 from torchgate.schema.document.reading import Reading
 from torchgate.schema.document.upstreams import Upstreams
 from torchgate.schema.front import CertificateConfig, FrontConfig, HostConfig, SpoolConfig
@@ -117,19 +118,6 @@ class _Loading:
                 "nothing to serve: the file has neither models nor routes",
                 'such as [models.net] with target = "model.py:net", or [routes.app] with proxy = "app"',
             )
-        metrics = made.metrics  # at their default address they give way to a listener
-        is_written = "metrics" in reading.service.model_fields_set
-        for one in made.listeners:
-            if (
-                is_written
-                and metrics.port > 0
-                and (one.host, one.port) == (metrics.host, metrics.port)
-            ):
-                reading.wrong(
-                    ("listeners", one.name, "address"),
-                    "the metrics have this address already",
-                    "change metrics in [service], or switch them off there and set public_metrics = true here",
-                )
         for finding in self._checks.service(made):
             reading.wrong(finding.path, finding.what, finding.hint)
 
@@ -141,7 +129,7 @@ class _Loading:
         unrouted, unrouted_by_host = fronts.unrouted()
         return FrontConfig(
             routes=routes,
-            pools=Upstreams(self._reading, self._files).pools(),
+            pools=Upstreams(self._reading, self._files, self._checks).pools(),
             hosts=self._hosts(),
             certificates=certificates,
             limits=self._limits,
@@ -223,17 +211,15 @@ class _Loading:
     def _listeners(self, fronts: Fronts) -> tuple[config.ListenerConfig, ...]:
         found: list[config.ListenerConfig] = []
         taken: dict[Address, str] = {}
+        service = self._reading.service
+        if "metrics" in service.model_fields_set:  # at their default they give way to a listener
+            taken[service.metrics] = ""
         for name, listener in self._reading.objects("listeners").items():
             path: Path = ("listeners", name)
             address = listener.address
-            is_sure = self._reading.is_sure(path, "address")
-            other = taken.setdefault(address, name) if is_sure else name
-            if (other != name and address.port != 0) or (
-                other != name and address.host.startswith("unix:")
-            ):
-                self._reading.wrong(
-                    (*path, "address"), f"the listener {other} has this address already"
-                )
+            if self._reading.is_sure(path, "address"):
+                self._check_address(address, (*path, "address"), taken)
+                taken.setdefault(address, name)
             limits = self._listener_limits(listener, path, fronts)
             made = listener.made(
                 config.ListenerConfig,
@@ -246,6 +232,27 @@ class _Loading:
             self._check_listener(made, path, fronts)
             found.append(made)
         return tuple(found)
+
+    def _check_address(self, address: Address, path: Path, taken: Mapping[Address, str]) -> None:
+        for other, name in taken.items():
+            if not overlap(other, address):
+                continue
+            if name:
+                self._reading.wrong(
+                    path,
+                    f"the listener {name} has this address already",
+                    "" if other == address else f"it listens on {other.text()}",
+                )
+            else:
+                self._reading.wrong(
+                    path,
+                    "the metrics have this address already",
+                    "change metrics in [service], or switch them off there and set public_metrics = true here",
+                )
+            break
+        what = refusal(address)
+        if what:
+            self._reading.wrong(path, what)
 
     def _listener_limits(self, listener: Any, path: Path, fronts: Fronts) -> config.Limits:
         given = listener.limits
@@ -266,9 +273,15 @@ class _Loading:
     # --- models
 
     def _models(self) -> tuple[config.ModelConfig, ...]:
-        return tuple(
+        found = tuple(
             self._model(name, model) for name, model in self._reading.objects("models").items()
         )
+        for one in found:
+            try:
+                self._checks.model(one, len(found))
+            except ConfigError as error:
+                self._reading.wrong(("models", one.name, "device"), error.what, error.hint)
+        return found
 
     def _model(self, name: str, model: Model) -> config.ModelConfig:
         path: Path = ("models", name)

@@ -2,56 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
-import msgspec
 from pydantic import Field
 
 from torchgate.schema import amounts, config
 from torchgate.schema.document import names, values
+from torchgate.schema.document.addresses import Address, address, name_server
 from torchgate.schema.document.layers import Level, Policy
 from torchgate.schema.document.limits import Limits
 from torchgate.schema.document.pools import Pool
 from torchgate.schema.document.routes import Route
 from torchgate.schema.document.tables import Of, OrName, Short, Table, table
-from torchgate.schema.document.wrongs import wrong
 from torchgate.schema.front import SpoolConfig
 
 MAX_GATEWAYS = 64
 """Most gateway processes."""
-
-
-class Address(msgspec.Struct, frozen=True):
-    """Where to listen; ``unix:/path`` as host for a Unix socket, with port 0."""
-
-    host: str
-    port: int
-
-
-_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|([^\[\]:\s]*)):([0-9]{1,5})")
-
-
-def address(value: object) -> Address:
-    """Return ``HOST:PORT``, ``[V6]:PORT``, ``:PORT`` (every interface) or ``unix:/path``."""
-    found = values.full_text(value)
-    if found.startswith("unix:"):
-        if not found.startswith("unix:/") or len(found) > 100:
-            raise wrong(
-                f"got {values.shown(value)}, expected unix: and an absolute path of at most 95 characters"
-            )
-        return Address(found, 0)
-    match = _ADDRESS.fullmatch(found)
-    if match is None:
-        raise wrong(
-            f"got {values.shown(value)}, expected HOST:PORT, such as 0.0.0.0:8443, [::]:8443 or unix:/run/x.sock"
-        )
-    if values.is_no_address(match[2] or ""):
-        raise wrong(f"got {values.shown(value)}, which is no IP address")
-    port = int(match[3])
-    if port > 65535:
-        raise wrong(f"port {port} is out of range", "from 0 (any free one) to 65535")
-    return Address(match[1] or match[2] or "0.0.0.0", port)  # noqa: S104 - asked for
 
 
 def _metrics(value: object) -> Address:
@@ -211,7 +177,13 @@ class Service(Table):
         description="Address of `/metrics`, or `off`.",
         json_schema_extra={"default": "127.0.0.1:8002"},
     )
-    dns: values.Texts = Field(
+    dns: Annotated[
+        tuple[str, ...],
+        values.Parsed(
+            values.many(name_server),
+            values.one_of(values.STRING, {"type": "array", "items": values.STRING}),
+        ),
+    ] = Field(
         (),
         description="Name servers for endpoints of pools, `ADDRESS` or `ADDRESS:PORT`; those of the system by default.",
     )

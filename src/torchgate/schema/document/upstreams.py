@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import msgspec
 
+from torchgate.errors import ConfigError
+from torchgate.schema.document.checks import Checks
 from torchgate.schema.document.files import Files
 from torchgate.schema.document.mistakes import Path
 from torchgate.schema.document.names import host_name
@@ -19,11 +22,13 @@ class Upstreams:
     Args:
         reading: The objects.
         files: Looks at files.
+        checks: Judges files for TLS.
     """
 
-    def __init__(self, reading: Reading, files: Files) -> None:
+    def __init__(self, reading: Reading, files: Files, checks: Checks) -> None:
         self._reading = reading
         self._files = files
+        self._checks = checks
 
     def pools(self) -> tuple[PoolConfig, ...]:
         """Return all pools."""
@@ -89,10 +94,10 @@ class Upstreams:
 
     def _check_endpoint(self, address: str, path: Path) -> None:
         if address.startswith("unix:"):
-            if not address.startswith("unix:/") or len(address) > 100:
+            if not address.startswith("unix:/") or len(os.fsencode(address)) > 100:
                 self._reading.wrong(
                     path,
-                    f"got {address[:60]!r}, expected unix: and an absolute path of at most 95 characters",
+                    f"got {address[:60]!r}, expected unix: and an absolute path of at most 95 bytes",
                 )
             return
         if "://" in address:
@@ -120,9 +125,21 @@ class Upstreams:
             path, "certificate", "key"
         ):
             self._reading.wrong(path, "certificate and key go together")
-        return msgspec.structs.replace(
+        made = msgspec.structs.replace(
             tls,
             ca=self._files.readable(tls.ca, (*path, "ca")),
             certificate=self._files.readable(tls.certificate, (*path, "certificate")),
             key=self._files.readable(tls.key, (*path, "key")),
         )
+        for asked in (UpstreamTls(ca=made.ca), msgspec.structs.replace(made, ca="")):
+            self._check_tls(asked, (*path, "ca" if asked.ca else "certificate"))
+        return made
+
+    def _check_tls(self, tls: UpstreamTls, path: Path) -> None:
+        files = [file for file in (tls.ca, tls.certificate, tls.key) if file]
+        if not files or not all(map(os.path.isfile, files)) or (tls.key and not tls.certificate):
+            return
+        try:
+            self._checks.upstream_tls(tls)
+        except ConfigError as error:
+            self._reading.wrong(path, error.what, error.hint)

@@ -49,11 +49,14 @@ limits.body = "${BODY}"
 endpoints = ["${APP}"]
 outlier = { error_rate = "${RATE}" }
 balance = "${BALANCE}"
+[models.net]
+target = "m:net"
+version = "${VERSION}"
 """
 
 SET = {
     "GRACE": "1500ms", "PORT": "0", "FLAG": "true", "ORIGINS": "https://a.example, https://b.example",
-    "BODY": "1MiB", "APP": "a:1", "RATE": "0.25", "BALANCE": "hash",
+    "BODY": "1MiB", "APP": "a:1", "VERSION": "7", "RATE": "0.25", "BALANCE": "hash",
 }  # fmt: skip
 
 
@@ -62,6 +65,7 @@ def test_a_value_that_is_one_variable_has_the_type_of_its_key(tmp_path):
     listener, pool = config.listeners[0], config.front.pools[0]
     assert (config.gateways, config.grace_s, config.metrics.port) == (2, 1.5, 0)
     assert listener.public_metrics is True
+    assert (config.models[0].version, type(config.models[0].version)) == ("7", str)
     assert listener.cors.origins == ("https://a.example", "https://b.example")
     assert listener.limits.body_bytes == 1024 * 1024
     assert (pool.endpoints[0].address, pool.outlier.error_rate, pool.balance) == (

@@ -113,6 +113,35 @@ ONE = [
         '[service]\nmetrics = "127.0.0.1:9"\n[listeners.a]\naddress = "127.0.0.1:9"',
         "listeners.a.address: the metrics have this address already",
     ),
+    (
+        '[service]\nmetrics = "localhost:9"\n[listeners.a]\naddress = "127.0.0.1:9"',
+        "listeners.a.address: the metrics have this address already",
+    ),
+    (
+        '[listeners.a]\naddress = "localhost:80"\n[listeners.b]\naddress = "127.0.0.1:80"',
+        "listeners.b.address: the listener a has this address already | it listens on localhost:80",
+    ),
+    (
+        '[listeners.a]\naddress = "[::1]:80"\n[listeners.b]\naddress = "[::]:80"',
+        "listeners.b.address: the listener a has this address already | it listens on [::1]:80",
+    ),
+    (
+        '[listeners.a]\naddress = "unix:/tmp/a"\n[listeners.b]\naddress = "unix:/tmp//a"',
+        "listeners.b.address: the listener a has this address already",
+    ),
+    ('[listeners.w]\naddress = "unix:/nix/x.sock"', "the folder /nix doesn't exist"),
+    ('[listeners.w]\naddress = "unix:/dev/null"', "/dev/null is there and is no socket"),
+    (f'[listeners.w]\naddress = "unix:/{"ä" * 60}"', "an absolute path of at most 95 bytes"),
+    ('[service]\ndns = ["10.0.0.1", "x"]', "service.dns[1]: got 'x', expected the address of a name server"),
+    ('[service]\ndns = "dns.example:53"', "service.dns: got 'dns.example:53', expected the address"),
+    ('[service]\ndns = "10.0.0.1:99999"', "service.dns: port 99999 is out of range"),
+    ('[service]\ndns = "10.0.0.1,10.0.0.2"', "service.dns: got '10.0.0.1,10.0.0.2', expected"),
+    ('[models.net]\ntarget = "m:net"\ndevice = "gpx"', "models.net.device: gpx: there is no 'gpx'"),
+    ('[pools.p]\nendpoints = ["a:1"]\ntls.ca = "torchgate.toml"', "pools.p.tls.ca: can't be used"),
+    (
+        '[pools.p]\nendpoints = ["a:1"]\ntls = { certificate = "torchgate.toml", key = "torchgate.toml" }',
+        "pools.p.tls.certificate: can't be used",
+    ),
     ('[certificates.c]\nchain = "x.pem"\nkey = "y.pem"', "certificates.c.key: y.pem doesn't exist"),
     ('[certificates.c]\nchain = "x.pem"', "certificates.c: the key 'key' is missing"),
     ('[hosts."a b"]', "expected a name such as api.example.com"),
@@ -195,8 +224,23 @@ ONE = [
 def test_a_mistake_is_told_once(tmp_path, text, said):
     found = mistakes(tmp_path, f"{text}\n[routes.other]\npath = '/other'\nrespond = 'x'\n")
     assert [line for line in found if said in line], found
-    assert len(found) <= (2 if "pem" in text or "tls = {" in text else 1), found
+    assert len(found) <= (2 if "pem" in text or "tls = { key" in text else 1), found
     assert all(line.startswith("torchgate.toml:") and line[15].isdigit() for line in found), found
+
+
+def test_name_servers_and_addresses_that_do_not_meet_are_fine(tmp_path):
+    text = """
+[service]
+dns = ["10.0.0.1", "10.0.0.1:5353", "fd00::53", "[fd00::53]", "[fd00::53]:5353"]
+metrics = "127.0.0.1:81"
+[listeners]
+a.address = "127.0.0.1:80"
+b.address = "127.0.0.2:80"
+c.address = "[::]:80"
+d.address = "127.0.0.1:0"
+e.address = "127.0.0.1:0"
+"""
+    assert mistakes(tmp_path, text + ROUTE) == []
 
 
 def test_of_many_routes_that_tie_each_is_told_once(tmp_path):
