@@ -52,6 +52,7 @@ class Cause(enum.StrEnum):
     DECOMPRESSION_LIMIT = "decompression-limit"
     HEADER_TIMEOUT = "header-timeout"
     BODY_TOO_SLOW = "body-too-slow"
+    ANSWER_TOO_SLOW = "answer-too-slow"
     IDLE_TIMEOUT = "idle-timeout"
     TOTAL_TIMEOUT = "total-timeout"
     TOO_MANY_CONNECTIONS = "too-many-connections"

@@ -117,6 +117,18 @@ def test_a_request_that_takes_too_long_in_all_is_answered_408_and_cancelled(tmp_
         assert sock.recv(1) == b""
 
 
+def test_an_answer_that_is_never_over_is_cut_off_with_its_cause(tmp_path):
+    """The client sees a reset; the log must not say that it was the client who left."""
+    with Stage(tmp_path, limits={"total_timeout_s": 0.4}) as stage:
+        sock = stage.connect(HELD)
+        stage.held.wait()
+        stage.call(stage.held.exchanges[0].begin, 200, "text/plain")
+        with pytest.raises(ConnectionResetError):
+            read_to_end(sock)
+        (line,) = stage.log_lines(1)
+        assert (line["status"], line["cause"]) == (499, "total-timeout")
+
+
 def test_requests_behind_one_that_timed_out_are_cancelled_too(tmp_path):
     with Stage(tmp_path, limits={"total_timeout_s": 0.3}) as stage:
         sock = stage.connect(HELD * 3)

@@ -587,7 +587,7 @@ def test_a_client_that_takes_nothing_is_cut_off(tmp_path, root, huge):
         wait_for(lambda: stage.shared.disks.sending == 0, 20)
         with pytest.raises(ConnectionResetError):
             read_to_end(sock)
-        assert stage.log_lines(1)[0]["cause"] == "client-gone"
+        assert stage.log_lines(1)[0]["cause"] == "answer-too-slow"
 
 
 def test_a_client_that_takes_little_is_not_cut_off(tmp_path, root, huge):
@@ -611,7 +611,7 @@ def test_a_client_that_drips_is_cut_off(tmp_path, root, huge):
         sock = _slow(stage)
         with pytest.raises(ConnectionResetError):
             _drip(sock, 20)
-        assert stage.log_lines(1)[0]["cause"] == "client-gone"
+        assert stage.log_lines(1)[0]["cause"] == "answer-too-slow"
 
 
 def test_a_slow_client_gets_all_of_it(stage, root):

@@ -82,7 +82,7 @@ def _check_write(connection: Connection, now_ns: int) -> bool:
         connection.stuck_bytes = mark
         connection.stuck_ns = now_ns
     elif now_ns - connection.stuck_ns >= _write_ns(connection):
-        connection.abort()
+        connection.cut_off(Cause.ANSWER_TOO_SLOW)
         return True
     if taken >= 0:
         _check_write_rate(connection, taken, now_ns)
@@ -101,7 +101,7 @@ def _check_write_rate(connection: Connection, taken: int, now_ns: int) -> None:
             return
         rate = (taken - connection.rate_bytes) * NS_PER_S / window_ns
         if rate < limits.write_rate_bytes_s:
-            connection.abort()
+            connection.cut_off(Cause.ANSWER_TOO_SLOW)
             return
     connection.rate_ns = now_ns
     connection.rate_bytes = taken
@@ -165,7 +165,7 @@ def _check_total(connection: Connection, now_ns: int) -> bool:
     elif exchange.state is ExchangeState.OPEN:
         connection.give_up(exchange, error)
     else:
-        connection.abort()
+        connection.cut_off(Cause.TOTAL_TIMEOUT)
     return True
 
 

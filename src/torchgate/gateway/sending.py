@@ -50,6 +50,7 @@ class Sender(ResponseSink):
         "closing",
         "corked",
         "deadline_ns",
+        "ended_by",
         "eof",
         "first",
         "idle_ns",
@@ -72,6 +73,9 @@ class Sender(ResponseSink):
         self.first: Exchange | None = None  # the exchange whose answer is next
         self.waiting = 0  # exchanges not yet answered
         self.last = False  # no request is read after the one being read or answered
+        self.ended_by = (
+            ""  # cause of the requests that are lost when it is us who cut the connection off
+        )
         self.closing = False  # whatever still comes is discarded
         self.unread = False  # something came that was not read
         self.eof = False  # the client sends nothing more
@@ -206,6 +210,11 @@ class Sender(ResponseSink):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         transport.abort()
 
+    def cut_off(self, cause: Cause) -> None:
+        """Reset the connection of a client that took too long, which the log says."""
+        self.ended_by = cause
+        self.abort()
+
     def break_off(self, exchange: Exchange, cause: str) -> None:
         """End an answer that can't be completed: the client sees a reset, never a short answer that looks whole."""
         exchange.cancel()
@@ -268,7 +277,7 @@ class Sender(ResponseSink):
             if exchange.state is not _CANCELLED:  # else we broke it off, and its cause stands
                 exchange.cancel()
                 exchange.status = 499
-                exchange.cause = Cause.CLIENT_GONE
+                exchange.cause = self.ended_by or Cause.CLIENT_GONE
             self._shared.budget.held -= exchange.held
             exchange.held = 0
             self._record(exchange, now_ns - exchange.accepted_ns)

@@ -39,6 +39,7 @@ STATUS: dict[Cause, int] = {
     Cause.DECOMPRESSION_LIMIT: 413,
     Cause.HEADER_TIMEOUT: 408,
     Cause.BODY_TOO_SLOW: 408,
+    Cause.ANSWER_TOO_SLOW: 499,
     Cause.IDLE_TIMEOUT: 408,
     Cause.TOTAL_TIMEOUT: 408,
     Cause.TOO_MANY_CONNECTIONS: 503,
@@ -87,7 +88,7 @@ STATUS: dict[Cause, int] = {
     Cause.NONFINITE_OUTPUT: 500,
     Cause.INTERNAL: 500,
 }
-"""HTTP status of each cause; 499 is only logged (the client has gone)."""
+"""HTTP status of each cause; 499 is only logged (the client has gone, or was cut off)."""
 
 TITLE: dict[int, str] = {
     400: "Bad request",
