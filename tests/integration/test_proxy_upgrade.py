@@ -1,6 +1,7 @@
 """Switching protocols through the gateway: who may, what is checked, and what the tunnel does."""
 
 import base64
+import contextlib
 import os
 import threading
 
@@ -239,3 +240,36 @@ def test_a_client_that_goes_ends_the_upstream_side(stage, origin):
     (line,) = stage.log_lines(1)
     assert line["status"] == 101
     wait_for(lambda: stage.call(lambda: len(stage.listener.connections)) == 0)
+
+
+def test_a_client_that_takes_what_comes_does_not_get_around_the_upstreams_backpressure(
+    stage, origin
+):
+    done = threading.Event()
+
+    def deaf(seen, sock):
+        """Send a lot, and take nothing."""
+        sock.sendall(AGREES)
+        sock.sendall(bytes(64 << 20))
+        done.wait(60)
+        return RESET
+
+    origin.script = deaf
+    sock = stage.connect(HANDSHAKE)
+    assert read_answer(sock).status == 101
+    sock.settimeout(0.5)
+    more = []
+
+    def upload():
+        with contextlib.suppress(OSError):
+            while sum(more) < 64 << 20:
+                more.append(sock.send(bytes(65536)))
+
+    upload()  # until nobody takes any more
+    more.clear()
+    sender = threading.Thread(target=upload)
+    sender.start()
+    receive(sock, 64 << 20)
+    sender.join(30)
+    done.set()
+    assert sum(more) < 1 << 20
