@@ -232,7 +232,10 @@ def _schema_rows(node: dict[str, Any]) -> Iterator[str]:
         default = "**required**" if key in required else ""
         if value.get("default") not in (None, "", [], {}):
             shown = json.dumps(value["default"], ensure_ascii=False)
-            default = f"`{shown}`" if len(shown) < 60 else "see there"
+            table = _reference(value).lower()
+            default = (
+                f"`{shown}`" if len(shown) < 60 or not table else f"as in [its table](#{table})"
+            )
         kind = _schema_kind(value).replace("|", "\\|")
         text = value.get("description", "").replace("|", "\\|")
         yield f"| `{key}` | {kind} | {default} | {text} |"

@@ -82,7 +82,7 @@ class ListenerTls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """TLS of a listener.
 
     Attributes:
-        certificates: Names in ``FrontConfig.certificates``; chosen by SNI, the first one when no name fits.
+        certificates: Names of certificates; chosen by SNI, the first one when no name fits.
         min_version: Oldest version spoken.
         strict_sni: Refuse handshakes whose name no certificate is valid for.
         hsts: Value of ``strict-transport-security``; empty for none.
@@ -105,7 +105,7 @@ class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         public_metrics: Also answer /metrics here.
         pages: Small files answered from memory.
         compress: Compress large text answers when asked to.
-        tls: TLS; None for plain.
+        tls: Its certificates, or a table; plain when not given.
         proxy_protocol: Networks whose connections begin with a PROXY protocol header (v1 or v2); empty for none.
         trusted_proxies: Networks whose ``Forwarded`` and ``X-Forwarded-*`` are believed; empty for none.
         builtin: Answer the built-in paths (models, health, documentation) when no route does.

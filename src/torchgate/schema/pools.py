@@ -32,7 +32,8 @@ class UpstreamTls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     Attributes:
         name: Name in SNI and certificate; empty takes the endpoint's host.
         ca: File with trusted CAs; empty for the system's.
-        certificate, key: Our certificate for mTLS; empty for none.
+        certificate: Our own certificate, PEM, where endpoints demand one (mTLS); empty for none.
+        key: Its key, PEM, unencrypted.
         verify: False accepts any certificate.
     """
 
@@ -48,12 +49,16 @@ class HealthConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     Attributes:
         kind: ``http``, ``tcp`` (connects) or ``tls`` (handshake); ``off`` for none.
-        path, host, statuses, body: HTTP: what is asked, which statuses are fine, which text the body must hold.
+        path: HTTP: what is asked for, with a query or not.
+        host: HTTP: host field of the request; empty takes the endpoint's address.
+        statuses: HTTP: those that are fine.
+        body: HTTP: a text that the body must hold; empty for any body.
         interval_s: Time between checks of one endpoint.
         jitter: Share of the interval by which checks are spread.
         fast_interval_s: The same after a failed check or a passive signal, until it is settled.
         timeout_s: A check that takes longer has failed.
-        rise, fall: Checks in a row that make an endpoint healthy, or not.
+        rise: Checks passed in a row that make an endpoint healthy again.
+        fall: Checks failed in a row that take an endpoint out.
     """
 
     kind: Literal["http", "tcp", "tls", "off"] = "tcp"
@@ -79,7 +84,8 @@ class OutlierConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         window_s: Length of the window.
         min_requests: Fewer in the window judge nothing.
         latency_factor: Time to first byte, decaying mean, over this many times the pool's median ejects; 0 for never.
-        base_ejection_s, max_ejection_s: First ejection; doubled with each repetition, up to the latter.
+        base_ejection_s: First ejection; doubled with each repetition.
+        max_ejection_s: Longest ejection.
         panic_share: When fewer than this share of endpoints are usable, all are used, ejected or not.
         slow_start_s: After recovery, weight grows linearly over this time.
     """
@@ -119,7 +125,7 @@ class PoolLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Phases of an upstream request, seconds; each has its own cause code.
+    """Phases of an upstream request; each has its own cause code.
 
     Attributes:
         connect_s: Until the connection is made.
@@ -164,10 +170,15 @@ class PoolConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         sticky_secret: Key of the cookie's values; empty takes a random one, new with each start of the service. Set it
             to keep clients at their endpoints over a restart, or on several machines.
         load_header: Response field in which endpoints report load (a number, 0 to 1 and beyond); empty for none.
-        tls: TLS to endpoints; None for plain.
-        health, outlier, limits, timeouts, retry: See there.
+        tls: TLS to endpoints, `true` with the defaults; plain when not given.
+        health: Active checks of endpoints.
+        outlier: Passive ejection: what requests say about endpoints.
+        limits: Connections, requests under way and waiting.
+        timeouts: For each phase of a request.
+        retry: When a request may be tried again.
         allow: Networks that the SSRF guard lets through although they are refused by default (link-local, metadata).
-        max_ttl_s, min_ttl_s: Bounds of the time after which names are resolved again.
+        max_ttl_s: Names are resolved again after this at the latest, whatever their TTL says.
+        min_ttl_s: Names are not resolved again before this, whatever their TTL says.
     """
 
     name: str

@@ -150,7 +150,7 @@ class StaticAction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Answer with files beneath a directory.
 
     Attributes:
-        root: Absolute directory.
+        root: Folder with the files; in a configuration file relative to that file.
         index: Names tried for a directory.
         fallback: File beneath ``root`` for paths that have none (single-page applications); empty for 404.
         precompressed: Codings for which ``FILE.br``, ``FILE.zst``, ``FILE.gz`` beside a file are taken.
@@ -206,7 +206,8 @@ class Rewrite(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         strip_prefix: Removed from the front, on a segment border.
-        pattern, replacement: RE2 expression over the whole path, and what it becomes (``\1`` ...).
+        pattern: RE2 expression over the whole path.
+        replacement: What the path becomes where the pattern matches; ``\1`` is its first group.
         add_prefix: Put in front.
     """
 

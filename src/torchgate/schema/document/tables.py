@@ -36,6 +36,9 @@ _OTHER_KEYS = {
 }
 
 
+_FIELD = re.compile(r"`([a-z]+_[a-z_]+)`")
+
+
 class Table(BaseModel):
     """Base of all tables: unknown keys are mistakes, nothing is converted silently."""
 
@@ -166,7 +169,10 @@ def table(
         types: Field -> type of its key, where it doesn't follow from the field's.
         base: Table with further keys.
     """
-    texts = attributes(struct.__doc__ or "")
+    texts = {
+        name: _FIELD.sub(lambda field: f"`{key_of(field[1])}`", text)
+        for name, text in attributes(struct.__doc__ or "").items()
+    }
     hints = typing.get_type_hints(struct)
     fields: dict[str, Any] = {}
     names: dict[str, str] = {}
