@@ -330,8 +330,12 @@ def test_a_client_that_ends_its_side_still_gets_its_answer(tmp_path):
                 continue
 
 
-def test_renegotiation_is_refused(tmp_path):
+@pytest.mark.parametrize("allowed", [0, 1 << 8])
+def test_renegotiation_is_refused(tmp_path, allowed):
+    """Also where OpenSSL lets clients do it: by default before 3.0, or by ``ClientRenegotiation`` in its own file."""
     with stage(tmp_path) as gate:
+        context = gate.listener.find_scope("").context
+        context.options |= allowed  # SSL_OP_ALLOW_CLIENT_RENEGOTIATION, for which ssl has no name
         done = subprocess.run(
             ["openssl", "s_client", "-connect", f"127.0.0.1:{gate.port}", "-tls1_2"],
             input=b"R\n",
