@@ -24,10 +24,33 @@ _VISIBLE = frozenset(
 _ENCODED = {byte: (bytes((byte,)) if byte in _VISIBLE else b"%%%02X" % byte) for byte in range(256)}
 
 
+def https_location(host: bytes, port: int, target: bytes) -> bytes:
+    """Return the address of a plain request under https.
+
+    Args:
+        host: Value of ``Host``, as sent.
+        port: Port of the TLS listener; 0 and 443 are left out.
+        target: Request target, as sent.
+    """
+    name, bracket, _rest = host.partition(b"]")  # an IPv6 address
+    name = name + bracket if bracket else host.partition(b":")[0]
+    suffix = b"" if port in (0, 443) else b":%d" % port
+    return b"https://%b%b%b" % (name, suffix, target if target.startswith(b"/") else b"/")
+
+
+_OF_PARAMETER = {
+    byte: b"%%%02X" % byte if byte in b"#%&+=[]" else kept for byte, kept in _ENCODED.items()
+}
+"""In a parameter of a query: what would end the value, begin another parameter or be decoded is encoded too."""
+_OF_PATH = _OF_PARAMETER | {0x25: b"%"}
+"""The same for ``{path}``, which is encoded already."""
+
+
 class Location:
     """The target of a redirect.
 
-    ``?{query}`` and ``&{query}`` at the end fall away when the request has no query.
+    ``?{query}`` and ``&{query}`` at the end fall away when the request has no query. Any other placeholder behind a
+    question mark is one value: what a client sends can't add parameters to those that are written here.
 
     Args:
         to: What was written.
@@ -39,10 +62,11 @@ class Location:
         ConfigError: It is neither a path nor an http URL with a fixed host, or a placeholder is unknown.
     """
 
-    __slots__ = ("_short", "_template", "needs_host")
+    __slots__ = ("_parameters", "_short", "_template", "needs_host")
 
     def __init__(self, to: str) -> None:
         self._template = Template(to)
+        self._parameters = _parameters(self._template)
         absolute = _ABSOLUTE.fullmatch(to)
         if absolute is not None:
             authority, rest = absolute.groups()
@@ -66,7 +90,24 @@ class Location:
         template = self._template
         if self._short is not None and not source.placeholder("query"):
             template = self._short
-        value = template.fill(source)
+        values = template.values(source)
+        for i in self._parameters:
+            table = _OF_PATH if template.names[i] == "path" else _OF_PARAMETER
+            values[i] = b"".join([table[byte] for byte in values[i]])
+        value = template.join(values)
         if self.needs_host and not source.placeholder("host"):
             value = b"/" + value.partition(b"://")[2].partition(b"/")[2]
         return b"".join([_ENCODED[byte] for byte in value])
+
+
+def _parameters(template: Template) -> list[int]:
+    """Return the positions of placeholders that are a value, or a part of one, in the query of a target."""
+    found = []
+    inside = False
+    for i, name in enumerate(template.names):
+        before = template.before(i)
+        inside = inside or b"?" in before
+        if inside and not (name == "query" and before.endswith((b"?", b"&"))):
+            found.append(i)
+        inside = inside or name == "target"
+    return found

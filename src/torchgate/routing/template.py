@@ -8,6 +8,7 @@ leave its line.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from typing import Protocol
 
 from torchgate.errors import ConfigError
@@ -68,11 +69,23 @@ class Template:
         """Return the text with the values of ``source``."""
         if self.constant is not None:
             return self.constant
+        return self.join(self.values(source))
+
+    def values(self, source: Source) -> list[bytes]:
+        """Return the values of the placeholders, in their order."""
+        return [_tame(source.placeholder(name)) for name in self.names]
+
+    def join(self, values: Sequence[bytes]) -> bytes:
+        """Return the text with these values."""
         parts = [self._literals[0]]
-        for i, name in enumerate(self.names):
-            parts.append(_tame(source.placeholder(name)))
+        for i, value in enumerate(values):
+            parts.append(value)
             parts.append(self._literals[i + 1])
         return b"".join(parts)
+
+    def before(self, position: int) -> bytes:
+        """Return the literal text in front of a placeholder, up to the one before it."""
+        return self._literals[position]
 
 
 def _tame(value: bytes) -> bytes:

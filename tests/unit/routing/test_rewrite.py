@@ -1,5 +1,7 @@
 """Paths on their way to an action, and where redirects lead."""
 
+from urllib.parse import parse_qs, urlsplit
+
 import pytest
 
 from tests.unit.routing.requests import head
@@ -108,6 +110,28 @@ def test_without_a_host_no_scheme_and_host_are_made_up():
     assert Location("https://{host}{target}").fill(Request(host=b"")) == b"/a%20b?x=1"
     assert Location("https://{host}").fill(Request(host=b"")) == b"/"
     assert not Location("https://a.example/{host}").needs_host
+
+
+@pytest.mark.parametrize(
+    ("to", "location"),
+    [
+        ("/login?to={target}", b"/login?to=/p%2520%2526?to%3Dhttps://evil.example%26x%3D%2523"),
+        ("/login?a=b&to={target}&c=d", b"/login?a=b&to=/p%2520%2526?to%3Dhttps://evil.example%26x%3D%2523&c=d"),
+        ("/login?to={path}", b"/login?to=/p%20%26"),
+        ("/login?q={query}", b"/login?q=to%3Dhttps://evil.example%26x%3D%2523"),
+        ("/login?{query}", b"/login?to=https://evil.example&x=%23"),
+        ("/login?a=b&{query}", b"/login?a=b&to=https://evil.example&x=%23"),
+        ("{target}&from={path}", b"/p%20%26?to=https://evil.example&x=%23&from=/p%20%26"),
+    ],
+)  # fmt: skip
+def test_a_client_adds_no_parameter_to_those_that_are_written(to, location):
+    """``/login?to=`` of a page for 401 would else lead wherever a link's ``&to=https://evil.example`` says."""
+    query = b"to=https://evil.example&x=%23"
+    asked = Request(path=b"/p%20%26", query=query, target=b"/p%20%26?" + query)
+    assert Location(to).fill(asked) == location
+    if to == "/login?to={target}":
+        (back,) = parse_qs(urlsplit(location.decode()).query)["to"]
+        assert back.encode() == asked.values["target"]
 
 
 def test_a_redirect_holds_only_what_may_stand_in_a_url():
