@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import gc
+import socket
+import threading
 import time
 import weakref
 
@@ -22,6 +24,7 @@ from tests.integration.test_upstreams import (
 )
 from tests.integration.upstream_stage import UpstreamStage, member, on_loop, until
 from torchgate.errors import Cause
+from torchgate.schema.pools import Member
 from torchgate.upstream.retry import MOST_UNCONNECTED
 
 EARLY = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
@@ -362,6 +365,36 @@ async def test_a_post_does_not_take_a_connection_that_the_kernel_knows_is_over()
             asker = await stage.ask(b"POST", body=[b"x"])
             assert asker.body == b"ok"
             assert asker.transfer.attempts == 1
+
+
+@pytest.mark.pain("N36")
+@on_loop
+async def test_nor_does_it_over_a_unix_socket(tmp_path):
+    path = str(tmp_path / "app.sock")
+    accepted = []
+
+    def answer():
+        for _ in range(2):
+            sock, _address = server.accept()
+            accepted.append(sock)
+            sock.recv(4096)
+            sock.sendall(OK)
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(path)
+        server.listen()
+        server.settimeout(20)
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        there = Member(slot=0, address=f"unix:{path}", port=0, name="localhost")
+        async with UpstreamStage(there) as stage:
+            await stage.ask()
+            accepted[0].shutdown(socket.SHUT_WR)
+            asker = await stage.ask(b"POST")
+            assert (asker.body, asker.transfer.attempts) == (b"ok", 1)
+        thread.join(20)
+    for sock in accepted:
+        sock.close()
 
 
 # --- hedging --------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import msgspec
 
 from torchgate.schema.config import RESERVED_FILES, ListenerConfig, ModelConfig
 from torchgate.schema.front import FrontConfig
+from torchgate.schema.pools import EndpointConfig, PoolConfig
 from torchgate.schema.routes import ProxyAction, StaticAction
 
 LEAST_CONNECTIONS = 16
@@ -102,7 +103,7 @@ def plan_descriptors(
         files = min(STATIC_FILES, limit // 8)
     rest = limit - RESERVED_FILES - links - spool - files
     if front is not None and proxied:
-        demand = sum(len(pool.endpoints) * pool.limits.endpoint_connections for pool in front.pools)
+        demand = sum(map(_most_connections, front.pools))
         upstream = max(0, min(demand, rest // 2))
     wanted = max((listener.limits.connections for listener in listeners), default=0)
     return DescriptorPlan(
@@ -116,3 +117,24 @@ def plan_descriptors(
         connections=(rest - upstream) // max(1, len(listeners)),
         wanted=wanted,
     )
+
+
+def _most_connections(pool: PoolConfig) -> int:
+    """Return how many connections a gateway may have to a pool: those with a request and those kept for the next.
+
+    Nobody knows how many endpoints a name stands for, so a pool with names is bounded by its requests alone.
+    """
+    limits = pool.limits
+    if not all(map(_is_address, pool.endpoints)):
+        return limits.in_flight + limits.idle_connections
+    endpoints = len(pool.endpoints)
+    most = limits.in_flight + endpoints * limits.idle_connections
+    return min(endpoints * limits.endpoint_connections, most)
+
+
+def _is_address(endpoint: EndpointConfig) -> bool:
+    """Whether it is one endpoint: an IP address or a Unix socket. No name consists of digits and dots."""
+    if endpoint.kind == "srv":
+        return False
+    host = endpoint.address.rpartition(":")[0]
+    return ":" in host or host == "unix" or host.replace(".", "").isdecimal()

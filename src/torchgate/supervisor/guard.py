@@ -49,8 +49,24 @@ _RANGES: dict[int, tuple[tuple[int, int, str], ...]] = {
     for version in (4, 6)
 }
 
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_COMPATIBLE = ipaddress.IPv6Network("::/96")
+_CARRIERS: tuple[tuple[int, int, tuple[int, ...]], ...] = tuple(
+    (
+        int(ipaddress.IPv6Address(first)),
+        int(ipaddress.IPv6Network(f"{first}/{length}").netmask),
+        ways,
+    )
+    for first, length, ways in (
+        ("::", 96, (96,)),  # compatible, RFC 4291 section 2.5.5.1
+        ("::ffff:0:0", 96, (96,)),  # mapped, RFC 4291 section 2.5.5.2
+        ("::ffff:0:0:0", 96, (96,)),  # translated, RFC 2765 section 2.1
+        ("64:ff9b::", 96, (96,)),  # NAT64, RFC 6052
+        ("64:ff9b:1::", 48, (48, 56, 64, 96)),  # NAT64 of a network's own, RFC 8215
+        ("2002::", 16, (16,)),  # 6to4, RFC 3056
+    )
+)
+"""IPv6 networks whose addresses carry an IPv4 address, and behind how many bits."""
+
+_ISATAP = frozenset((0x0000_5EFE, 0x0200_5EFE))  # bits 64 to 95, RFC 5214
 
 
 class Guard:
@@ -133,11 +149,26 @@ def _forms(address: Address) -> tuple[Address, ...]:
     """Return the address and every IPv4 address that it carries: mapped, translated or tunnelled."""
     if isinstance(address, ipaddress.IPv4Address):
         return (address,)
-    bare = ipaddress.IPv6Address(int(address))  # without a zone
-    inner = bare.ipv4_mapped or bare.sixtofour
-    if inner is None and bare.teredo is not None:
-        inner = bare.teredo[1]
-    is_embedded = bare in _NAT64 or (bare in _COMPATIBLE and int(bare) > 0xFFFF)
-    if inner is None and is_embedded:
-        inner = ipaddress.IPv4Address(int(bare) & 0xFFFF_FFFF)
-    return (bare,) if inner is None else (inner, bare)
+    number = int(address)
+    bare = ipaddress.IPv6Address(number)  # without a zone
+    inner: list[int] = []
+    for first, mask, ways in _CARRIERS:
+        if number & mask == first:
+            found = [_behind(number, bits) for bits in ways]
+            # Of several readings, those that begin with 0 are the filling of another one.
+            inner += found if len(found) == 1 else [one for one in found if one >> 24]
+    if number <= 0xFFFF:  # :: and ::1 are compatible with nothing
+        inner = []
+    if bare.teredo is not None:
+        inner.append(int(bare.teredo[1]))
+    if number >> 32 & 0xFFFF_FFFF in _ISATAP:
+        inner.append(number & 0xFFFF_FFFF)
+    return (*map(ipaddress.IPv4Address, inner), bare)
+
+
+def _behind(number: int, bits: int) -> int:
+    """Return the IPv4 address that an IPv6 address carries behind a prefix of so many bits (RFC 6052 section 2.2)."""
+    if bits in {16, 96}:  # in one piece; 6to4 is older than the byte that must be zero
+        return number >> (96 - bits) & 0xFFFF_FFFF
+    whole = number >> 64 << 56 | number & (1 << 56) - 1  # without that byte
+    return whole >> (88 - bits) & 0xFFFF_FFFF

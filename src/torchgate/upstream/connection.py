@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import select
 import socket
 import ssl
 from typing import TYPE_CHECKING, cast
@@ -138,8 +139,12 @@ class UpstreamConnection:
         if transport is None or transport.is_closing():
             return True
         sock = transport.get_extra_info("socket")
-        if sock is None or sock.family == socket.AF_UNIX:
+        if sock is None:
             return False
+        if sock.family == socket.AF_UNIX:
+            ends = select.poll()
+            ends.register(sock.fileno(), select.POLLRDHUP)
+            return bool(ends.poll(0))
         state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
         return bool(state[0] != _TCP_ESTABLISHED)
 

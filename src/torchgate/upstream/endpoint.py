@@ -189,18 +189,26 @@ class Endpoint:
             self._judge.failed(self, outcome)
 
     def each_second(self) -> None:
-        """Show gauges; and a time nobody has measured since is believed less and less, so that it is tried again."""
+        """Show gauges; and what nobody has measured or reported since is believed less and less, so it is tried again.
+
+        A load is reported in answers only: without that, an endpoint that was busy once might never be asked again.
+        """
         if self._meters is not None and self._meter is not None:
             self._meters.values[self._meter.in_flight] = self.in_flight
             self._meters.values[self._meter.circuit] = float(self.circuit)
         if self._seen == self.requests:
             self.time_us *= 1.0 - _PEAK_SHARE
+            if self._loads and self._loads[self.member.slot]:
+                self._loads[self.member.slot] *= 1.0 - _PEAK_SHARE
         self._seen = self.requests
 
     def follow(self, member: Member) -> None:
         """Take what the supervisor says of it now; its word replaces this gateway's own."""
         if member.ejected_until_ns != self.member.ejected_until_ns:
             self.open_until_ns = 0
+        if member.name != self.member.name:  # one of two names that led to this address has gone
+            self.label, self.authority = _names(member)
+            self._meter = None
         self.member = member
         self.sticky = member.token.encode("ascii")
 

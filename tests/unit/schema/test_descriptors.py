@@ -9,7 +9,7 @@ from torchgate.schema.pools import EndpointConfig, PoolConfig, PoolLimits
 from torchgate.schema.routes import Match, ProxyAction, RouteConfig, StaticAction
 
 LISTENER = ListenerConfig()
-POOL = PoolConfig(name="p", endpoints=(EndpointConfig(address="a:1"),) * 2)
+POOL = PoolConfig(name="p", endpoints=(EndpointConfig(address="10.0.0.1:1"),) * 2)
 
 
 def front(*actions, pool=POOL, **options):
@@ -38,6 +38,33 @@ def test_upstreams_files_spools_and_links_take_their_share():
     assert (plan.upstream, plan.spool, plan.files) == (0, 0, 8192)
     models = [ModelConfig(name="m", target="m.py:m", replicas=50)]
     assert plan_descriptors(1024, [LISTENER], models).connections == 924 - 31
+
+
+@pytest.mark.pain("N08")
+@pytest.mark.parametrize(
+    ("endpoint", "upstream"),
+    [
+        (EndpointConfig(address="10.0.0.1:80"), 512),
+        (EndpointConfig(address="[2001:db8::1]:80"), 512),
+        (EndpointConfig(address="unix:/run/app.sock"), 512),
+        (EndpointConfig(address="app.internal:80"), 8192 + 64),
+        (EndpointConfig(address="_http._tcp.app.internal", kind="srv"), 8192 + 64),
+    ],
+)
+def test_a_name_may_stand_for_many_endpoints(endpoint, upstream):
+    one = PoolConfig(name="p", endpoints=(endpoint,))
+    plan = plan_descriptors(65_536, [LISTENER], (), front(ProxyAction(pool="p"), pool=one))
+    assert plan.upstream == upstream
+
+
+def test_a_pool_of_many_endpoints_has_no_more_connections_than_requests_and_kept_ones():
+    many = PoolConfig(
+        name="p",
+        endpoints=POOL.endpoints * 50,
+        limits=PoolLimits(in_flight=100, idle_connections=8),
+    )
+    plan = plan_descriptors(65_536, [LISTENER], (), front(ProxyAction(pool="p"), pool=many))
+    assert plan.upstream == 100 + 100 * 8
 
 
 def test_upstreams_never_take_more_than_half():

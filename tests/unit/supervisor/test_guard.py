@@ -17,6 +17,14 @@ from torchgate.supervisor.guard import Guard
         ("64:ff9b::a9fe:a9fe", "metadata"),
         ("2002:a9fe:a9fe::1", "metadata"),
         ("::a9fe:a9fe", "metadata"),
+        ("::ffff:0:a9fe:a9fe", "metadata"),
+        ("64:ff9b:1::a9fe:a9fe", "metadata"),
+        ("64:ff9b:1:a9fe:a9:fe00::", "metadata"),
+        ("64:ff9b:1:a9:fe:a9fe::", "metadata"),
+        ("64:ff9b:1:0:a9:fea9:fe00:0", "metadata"),
+        ("2001:db8::5efe:a9fe:a9fe", "metadata"),
+        ("2001:db8::200:5efe:169.254.169.254", "metadata"),
+        ("2001:0:0:0:0:0:5601:5601", "metadata"),
         ("169.254.1.1", "link-local"),
         ("fe80::1", "link-local"),
         ("fe80::1%eth0", "link-local"),
@@ -34,7 +42,18 @@ def test_refused(address, what):
 
 
 @pytest.mark.parametrize(
-    "address", ["127.0.0.1", "::1", "10.0.0.1", "192.168.1.1", "8.8.8.8", "2001:db8::1", "unix:/x"]
+    "address",
+    [
+        "127.0.0.1",
+        "::1",
+        "10.0.0.1",
+        "192.168.1.1",
+        "8.8.8.8",
+        "2001:db8::1",
+        "64:ff9b:1::8.8.8.8",
+        "64:ff9b::8.8.8.8",
+        "unix:/x",
+    ],
 )
 def test_allowed(address):
     assert Guard(()).refusal(address, 80) == ""
@@ -52,6 +71,7 @@ def test_allow_lets_through_in_every_spelling(address):
         ("127.0.0.1", "127.0.0.1", True),
         ("127.0.0.1", "::ffff:127.0.0.1", True),
         ("127.0.0.1", "127.0.0.2", True),
+        ("127.0.0.1", "64:ff9b:1::127.0.0.1", True),
         ("0.0.0.0", "127.0.0.1", True),
         ("::", "127.0.0.1", True),
         ("0.0.0.0", "192.0.2.1", False),

@@ -69,6 +69,17 @@ class TestPowerOfTwo:
         two.ends(0, good(load=1.5))
         assert one.slots(50) == {0: 0, 1: 50}
 
+    def test_a_reported_load_is_forgotten_when_no_answer_renews_it(self, tables):
+        """Else an endpoint that was busy once would never be asked again by a pool with little to do."""
+        pool = PoolStage(2, table=tables[0])
+        pool.ends(1, good(load=5.0))
+        assert pool.slots(50)[1] == 0
+        pool.advance(10)
+        assert 1.0 < pool[1].load() < 3.0
+        pool[0].begin()
+        pool.advance(60)
+        assert pool.slots(50)[1] > 10
+
     @pytest.mark.pain("N23")
     def test_four_gateways_share_four_equal_endpoints_evenly(self, tables):
         """Each asks a little and holds on to it for a while; completed requests differ by less than a tenth."""

@@ -31,6 +31,17 @@ def test_those_that_stay_keep_what_they_have():
     assert pool.usable == [1, 2, 5]
 
 
+def test_an_address_that_goes_on_under_another_name_is_called_by_it():
+    """The Host field and the certificate go by the name that still leads there."""
+    pool = PoolStage()
+    pool.members(member(0, name="old.internal"))
+    kept = pool[0]
+    pool.members(member(0, name="new.internal"))
+    assert pool[0] is kept
+    assert kept.authority == b"new.internal:80"
+    assert kept.label == "new.internal:80 (10.0.0.1)"
+
+
 def test_a_slot_with_another_address_is_another_endpoint():
     pool = PoolStage(2)
     old = pool[0]
