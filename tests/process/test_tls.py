@@ -24,6 +24,7 @@ address = "127.0.0.1:0"
 
 [listeners.local]
 address = "unix:{folder}/gate.sock"
+trusted_proxies = "unix:"
 
 [hosts."site.test"]
 redirect_https = true
@@ -97,7 +98,11 @@ def test_a_file_with_certificates_is_served_by_name_over_every_kind_of_listener(
         answer = curl("-i", "-H", "Host: site.test", f"{plain}/hello?x=1")
         assert answer.startswith("HTTP/1.1 308 ")
         assert f"location: https://site.test:{port}/hello?x=1\n" in answer.replace("\r", "")
-        assert curl("--unix-socket", tmp_path / "gate.sock", "http://other.test/hello") == "hello"
+        local = ("--unix-socket", tmp_path / "gate.sock")
+        assert curl(*local, "http://other.test/hello") == "hello"
+        assert curl("-i", *local, "http://site.test/hello").startswith("HTTP/1.1 308 ")
+        by_https = ("-H", "x-forwarded-proto: https")  # said by the proxy in front, which is believed
+        assert curl(*local, *by_https, "http://site.test/hello") == "hello"
         with urllib.request.urlopen(service.metrics_url) as metrics:
             text = metrics.read().decode()
         left = text.partition('torchgate_certificate_expiry_seconds{certificate="site"} ')[2]

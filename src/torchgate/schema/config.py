@@ -106,8 +106,8 @@ class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         pages: Small files answered from memory.
         compress: Compress large text answers when asked to.
         tls: Its certificates, or a table; plain when not given.
-        proxy_protocol: Networks whose connections begin with a PROXY protocol header (v1 or v2); empty for none.
-        trusted_proxies: Networks whose ``Forwarded`` and ``X-Forwarded-*`` are believed; empty for none.
+        proxy_protocol: Networks, or ``unix:``, whose connections begin with a PROXY header (v1 or v2); empty for none.
+        trusted_proxies: Networks, or ``unix:``, whose ``Forwarded`` and ``X-Forwarded-*`` are believed; empty for none.
         builtin: Answer the built-in paths (models, health, documentation) when no route does.
     """
 

@@ -82,8 +82,8 @@ Listener = table(
             ),
         ]
         | None,
-        "proxy_protocol": values.Networks,
-        "trusted_proxies": values.Networks,
+        "proxy_protocol": values.Peers,
+        "trusted_proxies": values.Peers,
     },
     base=_ListenerBase,
 )

@@ -308,6 +308,11 @@ def network(value: object) -> str:
         raise wrong(f"got {shown(value)}, expected a network such as 10.0.0.0/8: {error}") from None
 
 
+def peer(value: object) -> str:
+    """Return a network, or ``unix:`` for those who come by a Unix socket."""
+    return "unix:" if text(value) == "unix:" else network(value)
+
+
 def one_of(*schemas: JsonSchema) -> JsonSchema:
     """Return the JSON Schema of alternatives."""
     return {"anyOf": list(schemas)}
@@ -324,6 +329,9 @@ FullText = Annotated[str, Parsed(full_text, {**STRING, "minLength": 1})]
 Flag = Annotated[bool, Parsed(flag, one_of({"type": "boolean"}, VARIABLE))]
 Texts = Annotated[
     tuple[str, ...], Parsed(many(full_text), one_of(STRING, {"type": "array", "items": STRING}))
+]
+Peers = Annotated[
+    tuple[str, ...], Parsed(many(peer), one_of(STRING, {"type": "array", "items": STRING}))
 ]
 Networks = Annotated[
     tuple[str, ...], Parsed(many(network), one_of(STRING, {"type": "array", "items": STRING}))
