@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import ipaddress
+import resource
 import ssl
 
 import pytest
@@ -12,6 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.integration.membership_stage import MembershipStage, pool
+from tests.integration.upstream_stage import full_unix_socket
 from torchgate.schema.pools import Health, HealthConfig, UpstreamTls
 from torchgate.supervisor.health_check import check
 from torchgate.supervisor.member import WatchedMember
@@ -141,6 +143,46 @@ def test_unix_sockets(tmp_path):
             await asyncio.sleep(0.05)
         missing = member(0, address="unix:/nowhere/x.sock", name="localhost", kind="tcp")
         assert await check(missing) == "there is no such socket"
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("kind", ["tcp", "http"])
+def test_a_unix_socket_whose_queue_is_full_fails(tmp_path, kind):
+    async def scene():
+        with full_unix_socket(tmp_path) as path:
+            one = member(0, address=f"unix:{path}", name="localhost", kind=kind)
+            assert await check(one) == "its queue of connections is full"
+
+    asyncio.run(scene())
+
+
+@pytest.mark.pain("N08")
+@pytest.mark.pain("N31")
+def test_without_descriptors_nothing_is_said_about_endpoints():
+    """Else the lack of one process would take every endpoint from all gateways."""
+
+    async def scene():
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        quick = HealthConfig(kind="tcp", interval_s=0.1, fast_interval_s=0.05, fall=1)
+        async with (
+            origin() as (port, _asked),
+            MembershipStage(pool(f"127.0.0.1:{port}", health=quick)) as stage,
+        ):
+            checks = stage.membership.checks
+            await stage.until(lambda: checks["pass"])
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+            try:
+                await stage.until(lambda: checks["not-made"] > 2)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            passed = checks["pass"]
+            await stage.until(lambda: checks["pass"] > passed)
+            assert checks["fail"] == 0
+            (told,) = stage.members().values()
+            assert told.health is Health.HEALTHY
+            (notice,) = [one.text for one in stage.events if type(one).__name__ == "Notice"]
+            assert notice == "endpoints can't be checked: Too many open files"
 
     asyncio.run(scene())
 

@@ -22,7 +22,13 @@ from tests.integration.test_upstreams import (
     reset,
     saying,
 )
-from tests.integration.upstream_stage import UpstreamStage, member, on_loop, until
+from tests.integration.upstream_stage import (
+    UpstreamStage,
+    full_unix_socket,
+    member,
+    on_loop,
+    until,
+)
 from torchgate.errors import Cause
 from torchgate.schema.pools import Member
 from torchgate.upstream.retry import MOST_UNCONNECTED
@@ -74,6 +80,21 @@ async def test_while_nothing_was_sent_every_endpoint_is_tried_and_nothing_is_pai
                 assert asker.body == b"ok"
             assert (stage.pool.retries, stage.pool.budget.refused) == (0, 0)
         assert len(good.seen) == 10
+
+
+@pytest.mark.pain("N37")
+@on_loop
+async def test_a_unix_socket_whose_queue_is_full_is_no_connection(tmp_path):
+    """Loops report success; the request would seem to have been sent, and a POST would be lost."""
+    with full_unix_socket(tmp_path) as path, Origin() as good:
+        full = Member(slot=0, address=f"unix:{path}", port=0, name="localhost")
+        async with UpstreamStage(full, retry={"attempts": 1}) as stage:
+            asker = await stage.ask(b"POST", body=[b"x"])
+            assert asker.error.cause is Cause.UPSTREAM_REFUSED
+            assert "queue of connections is full" in asker.error.detail
+        async with UpstreamStage(full, member(good, 1)) as stage:
+            for _ in range(2):
+                assert (await stage.ask(b"POST", body=[b"x"])).body == b"ok"
 
 
 @on_loop

@@ -1,7 +1,9 @@
 """`Upstreams` on a loop of the test, asked directly; its pool ``app`` is one or more scripted origins."""
 
 import asyncio
+import contextlib
 import functools
+import socket
 
 import uvloop
 
@@ -216,6 +218,18 @@ class UpstreamStage:
         asker = self.start(*args, **fields)
         await asker.over.wait()
         return asker
+
+
+@contextlib.contextmanager
+def full_unix_socket(folder):
+    """A Unix socket whose backlog is full; yields its path."""
+    path = str(folder / "full.sock")
+    with contextlib.ExitStack() as sockets:
+        full = sockets.enter_context(socket.socket(socket.AF_UNIX))
+        full.bind(path)
+        full.listen(0)
+        sockets.enter_context(socket.socket(socket.AF_UNIX)).connect(path)
+        yield path
 
 
 async def until(condition, timeout_s=10.0):

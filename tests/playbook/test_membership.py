@@ -188,6 +188,20 @@ class TestChecks:
         stage.check("10.0.0.1", "refused")
         assert stage.members()["10.0.0.1"].health is Health.UNHEALTHY
 
+    def test_a_check_that_began_before_the_suspicion_decides_nothing(self, stages):
+        """It may have seen what was before the failures, or only a moment of them."""
+        stage = stages(*FOUR)
+        stage.check("10.0.0.1")
+        one = stage.watched("10.0.0.1")
+        one.checking = True
+        stage.suspect("10.0.0.1")
+        one.checking = False
+        stage.check("10.0.0.1", "refused")
+        assert one.health is Health.HEALTHY
+        assert one.due_ns <= stage.clock.now_ns(), "the next check is due at once"
+        stage.check("10.0.0.1", "refused")
+        assert one.health is Health.UNHEALTHY
+
     def test_an_endpoint_that_was_down_and_is_up_is_no_longer_ejected(self, stages):
         stage = stages(*FOUR)
         stage.check("10.0.0.1")

@@ -103,7 +103,7 @@ _ALL = (
     MetricSpec("torchgate_pool_skew", GAUGE, ("pool",), "Requests completed by the busiest endpoint, for its weight, over the mean of all; last 10 s with enough of them."),
     MetricSpec("torchgate_endpoint_healthy", GAUGE, ("pool", "endpoint"), "0 when active checks have failed the endpoint; first 1,000 endpoints."),
     MetricSpec("torchgate_endpoint_ejected", GAUGE, ("pool", "endpoint"), "1 while the endpoint is ejected; first 1,000 endpoints."),
-    MetricSpec("torchgate_health_checks_total", COUNTER, ("result",), "Active checks, by result pass or fail."),
+    MetricSpec("torchgate_health_checks_total", COUNTER, ("result",), "Active checks, by result pass, fail or not-made (for want of something here)."),
     MetricSpec("torchgate_resolve_age_seconds", GAUGE, ("pool", "name"), "Age of the last good answer for a name; 0 before the first."),
     MetricSpec("torchgate_process_resident_bytes", GAUGE, ("process",), "Resident memory of each process."),
     MetricSpec("torchgate_process_open_fds", GAUGE, ("process",), "Open file descriptors of each process."),

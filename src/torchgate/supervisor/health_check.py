@@ -1,5 +1,8 @@
 """One active check of one endpoint: connect, and for TLS and HTTP go on. The result is a sentence, empty when fine.
 
+What this machine lacks (descriptors, memory, ports) says nothing about an endpoint: such a check was not made
+(`CheckNotMade`), else a lack here would make every endpoint unhealthy at once.
+
 Checks connect to the address that names and guard gave, as gateways do, and verify certificates as the pool says.
 Nothing is kept open between checks, so a check also proves that new connections are taken.
 """
@@ -17,6 +20,7 @@ from urllib.parse import quote
 
 import httptools
 
+from torchgate.errors import TorchgateError
 from torchgate.schema.pools import HealthConfig, PoolConfig, UpstreamTls
 from torchgate.supervisor.member import WatchedMember
 
@@ -25,12 +29,22 @@ MAX_BODY = 64 * 1024
 
 MAX_HEAD = 32 * 1024
 _CHUNK = 16 * 1024
+_OWN_LACK = frozenset(
+    (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
+)
+
+
+class CheckNotMade(TorchgateError):
+    """A check could not be made, for a reason that is ours; its text says which."""
 
 
 async def check(member: WatchedMember) -> str:
     """Check an endpoint as its pool says; return what is wrong, or an empty string.
 
     Never raises for anything that an endpoint or a file does.
+
+    Raises:
+        CheckNotMade: This machine has no descriptor, memory or port left for it.
     """
     pool = member.pool
     timeout_s = pool.health.timeout_s
@@ -47,6 +61,8 @@ async def check(member: WatchedMember) -> str:
     except ssl.SSLError as error:
         return f"TLS: {error.reason or error}"
     except OSError as error:
+        if error.errno in _OWN_LACK:
+            raise CheckNotMade(os.strerror(error.errno)) from error
         return _reason(error)
     except (
         ValueError
@@ -57,7 +73,7 @@ async def check(member: WatchedMember) -> str:
 async def _connect(member: WatchedMember) -> None:
     """Open a connection and close it with a reset, so that no port is left in TIME_WAIT."""
     with _socket(member) as sock:
-        await asyncio.get_running_loop().sock_connect(sock, _address(member))
+        await _reach(member, sock)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
 
@@ -72,7 +88,7 @@ async def _talk(member: WatchedMember) -> str:
         return f"the TLS files of the pool can't be used: {error.strerror or error}"
     sock = _socket(member)
     try:
-        await asyncio.get_running_loop().sock_connect(sock, _address(member))
+        await _reach(member, sock)
         name = (tls.name or member.found.name) if tls is not None else None
         reader, writer = await asyncio.open_connection(
             sock=sock, ssl=context, server_hostname=name, limit=MAX_HEAD
@@ -186,11 +202,13 @@ def _socket(member: WatchedMember) -> socket.socket:
     return sock
 
 
-def _address(member: WatchedMember) -> str | tuple[str, int]:
+async def _reach(member: WatchedMember, sock: socket.socket) -> None:
+    """Connect. A Unix socket connects at once or not at all: loops take its EAGAIN for a beginning (see `opening`)."""
     address = member.found.address
-    if address.startswith("unix:"):
-        return address.removeprefix("unix:")
-    return address, member.found.port
+    if sock.family == socket.AF_UNIX:
+        sock.connect(address.removeprefix("unix:"))
+    else:
+        await asyncio.get_running_loop().sock_connect(sock, (address, member.found.port))
 
 
 def _reason(error: OSError) -> str:
@@ -199,5 +217,6 @@ def _reason(error: OSError) -> str:
             errno.ECONNREFUSED: "connection refused",
             errno.ECONNRESET: "connection reset",
             errno.ENOENT: "there is no such socket",
+            errno.EAGAIN: "its queue of connections is full",
         }[error.errno or 0]
     return os.strerror(error.errno) if error.errno else str(error) or type(error).__name__

@@ -61,6 +61,7 @@ class WatchedMember:
         self._fast = 0  # checks without a failure that end the fast interval
         self._ejected_s = 0.0
         self._suspect = False
+        self._outdated = False  # the check under way began before the suspicion
 
     @property
     def label(self) -> str:
@@ -109,22 +110,37 @@ class WatchedMember:
         else:
             self._against += 1
             needed = config.fall if problem else config.rise
-            is_certain = self.health is Health.UNKNOWN or (self._suspect and bool(problem))
+            is_confirmed = self._suspect and bool(problem) and not self._outdated
+            is_certain = self.health is Health.UNKNOWN or is_confirmed
             if is_certain or self._against >= needed:
                 self._advance(says, now_ns)
                 changed = True
             else:
                 self._fast = config.rise
+        if self._outdated:  # it says nothing about the suspicion: check again at once
+            self._outdated = False
+            self._fast = max(self._fast, config.rise)
+            self.due_ns = now_ns
+            return changed
         self._suspect = False
-        interval_s = config.fast_interval_s if self._fast else config.interval_s
-        spread = draw.uniform(1.0 - config.jitter, 1.0 + config.jitter)
-        self.due_ns = now_ns + int(interval_s * spread * NS_PER_S)
+        self._plan(config.fast_interval_s if self._fast else config.interval_s, now_ns, draw)
         return changed
+
+    def not_checked(self, now_ns: int, draw: random.Random) -> None:
+        """A check could not be made: nothing is known, try again soon."""
+        self._outdated = False
+        self._plan(self.pool.health.fast_interval_s, now_ns, draw)
+
+    def _plan(self, interval_s: float, now_ns: int, draw: random.Random) -> None:
+        jitter = self.pool.health.jitter
+        spread = draw.uniform(1.0 - jitter, 1.0 + jitter)
+        self.due_ns = now_ns + int(interval_s * spread * NS_PER_S)
 
     def suspected(self) -> None:
         """A gateway has a suspicion: check at once, and then at the fast interval until it is settled."""
         self._fast = max(1, self.pool.health.rise)
         self._suspect = True
+        self._outdated = self.checking
         self.due_ns = 0
 
     def eject(self, kind: str, now_ns: int) -> float:

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 
-from torchgate.clock import Clock
+from torchgate.clock import NS_PER_S, Clock
 from torchgate.errors import Cause
 from torchgate.link.load_table import LoadTable
 from torchgate.observe.counters import COUNTER, GAUGE
@@ -40,6 +40,9 @@ FLUSH_EACH_S = 0.000_05
 
 MAX_EVENTS = 20
 """Most lines about endpoints in a second; the rest is summed up in one."""
+
+LACK_NS = 60 * NS_PER_S
+"""Least time between two lines about checks that can't be made."""
 
 MOST_TELLING_LABELS = 1000
 """Endpoints that have metrics of their own; the others are in their pool's sums."""
@@ -161,7 +164,8 @@ class Membership:
         self._news: list[events.Event] = []
         self._by_slot: dict[int, tuple[Pool, WatchedMember]] = {}
         self.fresh: list[WatchedMember] = []  # to be checked; taken by whoever checks
-        self.checks = {"pass": 0, "fail": 0}
+        self.checks = {"pass": 0, "fail": 0, "not-made": 0}
+        self._lack_said_ns = -LACK_NS
         self.skew = Skew()
         own = tuple(own)
         self.pools = {config.name: Pool(config, own) for config in pools}
@@ -221,6 +225,16 @@ class Membership:
                 )
             )
         self._changed(self.pools[member.pool.name])
+
+    def on_check_not_made(self, member: WatchedMember, lack: str) -> None:
+        """A check could not be made, for want of something here: nothing is known of the endpoint, try again soon."""
+        self.checks["not-made"] += 1
+        now_ns = self._clock.now_ns()
+        member.not_checked(now_ns, self.draw)
+        if now_ns - self._lack_said_ns >= LACK_NS:
+            self._lack_said_ns = now_ns
+            text = f"endpoints can't be checked: {lack}"
+            self._show(events.Notice(level="warning", source="pools", text=text))
 
     def on_suspect(self, message: EndpointSuspect) -> None:
         """A gateway suspects an endpoint: check it soon, and eject it if its pool can spare it."""

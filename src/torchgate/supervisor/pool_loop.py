@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from torchgate.clock import NS_PER_S, Clock
 from torchgate.observe.sample import Sample
-from torchgate.supervisor.health_check import check
+from torchgate.supervisor.health_check import CheckNotMade, check
 from torchgate.supervisor.member import WatchedMember
 from torchgate.supervisor.membership import Membership, Pool
 from torchgate.supervisor.names import LookupFailed, Name
@@ -133,13 +133,19 @@ class PoolLoop:
             group.create_task(self._check(member))
 
     async def _check(self, member: WatchedMember) -> None:
+        problem = lack = ""
         try:
             problem = await self._checker(member)
+        except CheckNotMade as error:
+            lack = str(error)
         finally:
             member.checking = False
             self._check_room.release()
         if not member.gone:
-            self._membership.on_check(member, problem)
+            if lack:
+                self._membership.on_check_not_made(member, lack)
+            else:
+                self._membership.on_check(member, problem)
             heapq.heappush(self._checks, (member.due_ns, next(self._numbers), member))
             self._is_fresh.set()
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _REFUSED = {
     errno.ECONNREFUSED: "it refused the connection: nothing listens there",
     errno.ENOENT: "there is no such socket",
+    errno.EAGAIN: "its queue of connections is full",
 }
 _OWN_LACK = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
@@ -50,7 +51,11 @@ async def _open(pool: Pool, attempt: Attempt, connection: UpstreamConnection) ->
     member = attempt.endpoint.member
     sock = _socket(member)
     try:
-        await loop.sock_connect(sock, _address(member))
+        if sock.family == socket.AF_UNIX:
+            # Connects at once or not at all. Loops take EAGAIN (its queue is full) for a beginning, and report success.
+            sock.connect(member.address.removeprefix("unix:"))
+        else:
+            await loop.sock_connect(sock, (member.address, member.port))
         attempt.handshaking_ns = pool.now_ns() if pool.tls is not None else 0
         ssl_s = pool.config.timeouts.tls_s if pool.tls is not None else None
         make = (
@@ -80,12 +85,6 @@ def _socket(member: Member) -> socket.socket:
     return sock
 
 
-def _address(member: Member) -> str | tuple[str, int]:
-    if member.address.startswith("unix:"):
-        return member.address.removeprefix("unix:")
-    return member.address, member.port
-
-
 def _fail(pool: Pool, attempt: Attempt, error: OSError) -> None:
     """Tell an attempt why there is no connection."""
     attempt.task = None
@@ -111,4 +110,7 @@ def _fail(pool: Pool, attempt: Attempt, error: OSError) -> None:
             telling=False,
         )
     else:
-        attempt.fail(Cause.UPSTREAM_UNREACHABLE, f"it can't be reached: {error.strerror or error}")
+        # Without a local address or port left, it is not the endpoint that is at fault.
+        telling = number != errno.EADDRNOTAVAIL
+        reason = f"it can't be reached: {error.strerror or error}"
+        attempt.fail(Cause.UPSTREAM_UNREACHABLE, reason, telling=telling)
