@@ -146,10 +146,10 @@ class RetryConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """When a request may be tried again, always on another endpoint where there is one.
 
     Attributes:
-        attempts: Tries in all; 1 switches retries off.
+        attempts: Tries in all, without those that found no connection; 1 switches retries off.
         budget: Retries as a share of requests.
         budget_min: Retries per second that are allowed in any case.
-        statuses: Answers that count as failures for idempotent requests without a byte passed on.
+        statuses: Answers that count as failures for idempotent requests whose body is still here.
     """
 
     attempts: int = 2
