@@ -178,11 +178,11 @@ the variable is not set or empty. A value that is one variable and nothing else 
 what a variable holds never becomes a key or a table.
 
 **Secrets**: where the type says secret, `{ file = "/run/secrets/x" }` takes the text from a file, without the newline
-at its end. Values from such files and from variables are not shown in messages, logs and `torchgate explain`.
+at its end. What such a key gets from a file or a variable is not shown in messages, logs and `torchgate explain`.
 
 **Overlays** (`--overlay prod.toml`): tables merge key by key, by the names of objects; everything else, lists too,
 takes the place of what was there. `remove = true` in an object takes it out, `remove = ["key", ...]` these keys of
-it; another action of a route takes the place of the one it had.
+it (and of `[service]`); another action of a route takes the place of the one it had.
 
 **Header edits** merge downwards: listener, host, route; of each its policies first. Per field name: `set` makes it
 exactly this line, in place of a `set` above, and lines that levels above `add` stay; `add` is one more line;

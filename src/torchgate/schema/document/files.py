@@ -54,7 +54,7 @@ class Files:
         try:
             return FilePath(found).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            self._reading.wrong(path, f"{file} can't be read as text: {type(error).__name__}")
+            self._reading.wrong(path, f"{file} {_reason(error)}")
             return ""
 
     def secret(self, value: Secret, path: Path) -> str:
@@ -70,6 +70,13 @@ class Files:
                 return ""
             content = FilePath(found).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            self._reading.wrong(path, f"{value.file} can't be read as text: {type(error).__name__}")
+            self._reading.wrong(path, f"{value.file} {_reason(error)}")
             return ""
         return content.removesuffix("\n").removesuffix("\r")
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    """Return why a file is no text; never what it holds."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"is not UTF-8 at byte {error.start + 1}"
+    return f"can't be read: {error.strerror}"

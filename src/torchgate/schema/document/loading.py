@@ -112,7 +112,8 @@ class _Loading:
 
     def _check_whole(self, made: ServeConfig) -> None:
         reading = self._reading
-        if not reading.names["models"] and not reading.names["routes"]:
+        is_empty = not reading.names["models"] and not reading.names["routes"]
+        if is_empty and reading.is_sure((), "models", "routes"):
             reading.wrong(
                 (),
                 "nothing to serve: the file has neither models nor routes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 import msgspec
@@ -75,10 +76,17 @@ def dotted(path: Path) -> str:
             continue
         plain = part.replace("-", "").replace("_", "")
         shown = (
-            part if plain.isascii() and plain.isalnum() else '"' + part.replace('"', '\\"') + '"'
+            part if plain.isascii() and plain.isalnum() else json.dumps(part, ensure_ascii=False)
         )
         text += f".{shown}" if text else shown
-    return text
+    return visible(text)
+
+
+def visible(text: str) -> str:
+    """Return a text in one line, with what would change the terminal written as TOML escapes."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
 
 
 def suggestion(name: str, known: Iterable[str], kind: str = "") -> str:

@@ -89,13 +89,16 @@ class Positions:
             path += (key,)
             self._offsets.setdefault(path, offset)
             count = self._lengths.get(path, 0)
-            if is_list and index == len(keys) - 1:
+            is_last = index == len(keys) - 1
+            if is_last and (path in self._defined if is_list else count):
+                self.repeated = (path, self._defined.get(path, self._offsets[path]))
+            if is_list and is_last:
                 self._lengths[path] = count + 1
                 path += (count,)
                 self._offsets[path] = offset
             elif count:
                 path += (count - 1,)
-            elif index == len(keys) - 1:
+            elif is_last:
                 self._define(path, offset)
                 self._offsets[path] = offset  # better than where a deeper table named it first
         return at, path

@@ -12,10 +12,16 @@ from pydantic_core import PydanticCustomError
 
 from torchgate.schema.document import values
 from torchgate.schema.document.environment import Environment
-from torchgate.schema.document.mistakes import DocumentError, Mistake, Path, suggestion
+from torchgate.schema.document.mistakes import (
+    DocumentError,
+    Mistake,
+    Path,
+    dotted,
+    suggestion,
+)
 from torchgate.schema.document.objects import Document, Service
 from torchgate.schema.document.sources import OBJECTS, Sources
-from torchgate.schema.document.tables import Of, Table
+from torchgate.schema.document.tables import Of, Table, simpler
 from torchgate.schema.document.wrongs import told
 from torchgate.schema.target import nearest
 
@@ -70,7 +76,8 @@ class Reading:
         for key in tree:
             if key not in OBJECTS and key != "service":
                 known = [*OBJECTS, "service"]
-                self.wrong((key,), f"unknown table {key!r}", suggestion(key, known, "tables"))
+                self.wrong((key,), f"unknown table {key[:60]!r}", suggestion(key, known, "tables"))
+                self._around.add((nearest(key, known),))
         for section in OBJECTS:
             self._objects[section] = dict(self._section(section, tree.get(section, {})))
         service = self._table(Service, tree.get("service", {}), ("service",))
@@ -150,6 +157,9 @@ class Reading:
 
         Looking for it takes as long as there are names: of many wrong names only the first get one.
         """
+        gone = self.sources.removed.get((kind, name))
+        if gone:
+            return f"{gone} removes it"
         self._looked += len(known)
         return suggestion(name, known, kind) if self._looked <= MAX_LOOKS else ""
 
@@ -244,10 +254,10 @@ class Reading:
         elif error["type"] == "missing":
             if self.is_sure(full[:-1], str(way[-1])):
                 self.wrong(full[:-1], f"the key {way[-1]!r} is missing")
-        elif error["type"] in ("model_type", "dict_type"):
-            self.wrong(full, f"got {values.shown(got)}, expected a table")
-        elif error["type"] == "list_type":
-            self.wrong(full, f"got {values.shown(got)}, expected a list")
+        elif error["type"] in ("model_type", "list_type"):
+            what = "a table" if error["type"] == "model_type" else "a list of tables"
+            expected = (*simpler_forms(kind, way), what)
+            self.wrong(full, f"got {values.shown(got)}, expected {' or '.join(expected)}")
         else:
             self.wrong(full, f"got {values.shown(got)}: {error['msg']}")
 
@@ -258,9 +268,11 @@ class Reading:
         near = nearest(key, known)
         if near:  # that is what was meant
             self._around.add((*self._as_written(path + way[:-1]), near))
-        elif isinstance(got, dict):
+        elif key in OBJECTS:
+            hint = f"keys below [{dotted(path)}] belong to it; write [{key}.NAME]"
+        elif isinstance(got, dict) and len(way) == 1:
             hint = f"is it part of a name? Then write {_quoted(path, key, got)}"
-        self.wrong(path + way, f"unknown key {key!r}", hint)
+        self.wrong(path + way, f"unknown key {key[:60]!r}", hint)
 
 
 def _ways(error: Any) -> Iterator[Path]:
@@ -327,6 +339,12 @@ def _quoted(path: Path, key: str, table: dict[str, Any]) -> str:
 
 def keys_of(kind: type[Table], way: Path) -> list[str]:
     """Return the keys of the table that is found on a way below a table."""
+    found = tables_on(kind, way)
+    return [] if found is None else list(found.model_fields)
+
+
+def tables_on(kind: type[Table], way: Path) -> type[Table] | None:
+    """Return the kind of the table that is found on a way below a table; None when there is none."""
     for part in way:
         if isinstance(part, str) and part in kind.model_fields:
             field = kind.model_fields[part]
@@ -334,9 +352,19 @@ def keys_of(kind: type[Table], way: Path) -> list[str]:
                 filter(None, map(_table_in, field.metadata)), None
             )
             if found is None:
-                return []
+                return None
             kind = found
-    return list(kind.model_fields)
+    return kind
+
+
+def simpler_forms(kind: type[Table], way: Path) -> tuple[str, ...]:
+    """Return what may be written in place of the table or list that is found on a way below a table."""
+    above = tuple(part for part in way if isinstance(part, str))
+    parent = kind if len(above) < 2 else tables_on(kind, above[:-1])
+    if not above or parent is None or above[-1] not in parent.model_fields:
+        return ()
+    field = parent.model_fields[above[-1]]
+    return simpler([field.annotation, *field.metadata], is_item=isinstance(way[-1], int))
 
 
 def _table_in(annotation: Any) -> type[Table] | None:

@@ -24,6 +24,7 @@ from torchgate.schema.document.mistakes import (
     Path,
     dotted,
     suggestion,
+    visible,
 )
 from torchgate.schema.document.positions import Positions
 from torchgate.schema.target import check_readable
@@ -37,11 +38,21 @@ OBJECTS = ("listeners", "certificates", "hosts", "routes", "pools", "models", "l
 EXCLUSIVE = frozenset({"model", "proxy", "static", "redirect", "respond", "builtin"})
 """Keys of a route of which an overlay's takes the place of the others."""
 
-SHORT = {"model": "model", "proxy": "pool", "static": "root", "redirect": "to", "respond": "body"}
-"""Actions for which a text may stand: what it is short for."""
+SHORT = {
+    ("routes", "model"): "model",
+    ("routes", "proxy"): "pool",
+    ("routes", "static"): "root",
+    ("routes", "redirect"): "to",
+    ("routes", "respond"): "body",
+    ("listeners", "tls"): "certificates",
+    ("pools", "health"): "kind",
+    ("pools", "outlier"): "enabled",
+}
+"""Tables for which something simpler may stand: the key that it is the value of."""
 
 Tree = dict[str, Any]
 
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _PLACE = re.compile(r"\s*at line (\d+) column (\d+)\s*$")
 
 
@@ -88,6 +99,7 @@ class Sources:
     Attributes:
         tree: What they say together.
         mistakes: What overlays remove and isn't there.
+        removed: Section and name of objects that an overlay removes -> where it does.
 
     Raises:
         DocumentError: A file can't be read or parsed.
@@ -105,9 +117,11 @@ class Sources:
             raise DocumentError(mistakes)
         self._files = read
         self.mistakes: list[Mistake] = []
+        self.removed: dict[tuple[str, str], str] = {}
         self.tree: Tree = read[0].tree
         for overlay in read[1:]:
-            self.tree = _merged(self.tree, overlay, self.mistakes)
+            before, self.tree = self.tree, _merged(self.tree, overlay, self.mistakes)
+            self._note_removed(before, overlay)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -135,6 +149,15 @@ class Sources:
         source = self.owner(path)
         return f"{source.file}:{source.positions.find(path)[0]}"
 
+    def _note_removed(self, before: Tree, overlay: Source) -> None:
+        for section in OBJECTS:
+            now, old = self.tree.get(section), before.get(section)
+            if not isinstance(now, dict) or not isinstance(old, dict):
+                continue
+            for name in old.keys() - now.keys():
+                line, _ = overlay.positions.find((section, name, "remove"))
+                self.removed[section, name] = f"{overlay.file}:{line}"
+
     def mistake(self, path: Path, what: str, hint: str = "") -> Mistake:
         """Return a mistake with its place."""
         return _mistake(self.owner(path), path, what, hint)
@@ -154,14 +177,17 @@ def _text(file: str) -> str:
     if len(raw) > MAX_FILE:
         what = f"is larger than {MAX_FILE // 1024**2} MiB"
         raise DocumentError([Mistake(path="", what=what, file=file)])
+    at, text, what = raw.find(b"\0"), "", "is no text: byte 0x00"
     try:
-        return raw.decode("utf-8-sig")
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        before = raw[: error.start]
-        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
-        what = f"is not UTF-8: byte 0x{raw[error.start]:02x}"
-        mistake = Mistake(path="", what=what, file=file, line=line, column=column)
-        raise DocumentError([mistake]) from None
+        at, what = error.start, f"is not UTF-8: byte 0x{raw[error.start]:02x}"
+    if at < 0:
+        return text
+    line, column = raw.count(b"\n", 0, at) + 1, at - raw.rfind(b"\n", 0, at)
+    hint = "save it as UTF-8" + (" (this looks like UTF-16)" if raw[:2] in _UTF_16 else "")
+    mistake = Mistake(path="", what=what, hint=hint, file=file, line=line, column=column)
+    raise DocumentError([mistake])
 
 
 def _parsed(file: str, text: str) -> Tree:
@@ -173,7 +199,7 @@ def _parsed(file: str, text: str) -> Tree:
         line, column = (int(place[1]), int(place[2])) if place else (1, 1)
         what = f"no valid TOML: {_PLACE.sub('', said)}"
         shown = text.split("\n")[line - 1].strip() if line <= text.count("\n") + 1 else ""
-        hint = f"the line is: {shown[:100]}" if shown else ""
+        hint = f"the line is: {visible(shown[:100])}" if shown else ""
         if "duplicate key" in said:
             what, hint = _repeated(text, line) or (what, hint)
         mistake = Mistake(path="", what=what, hint=hint, file=file, line=line, column=column)
@@ -190,7 +216,7 @@ def _repeated(text: str, line: int) -> tuple[str, str] | None:
     first, _ = positions.at(offset)
     return (
         f"{dotted(path)} is there twice",
-        f"first on line {first}: {lines[first - 1].strip()[:100]}",
+        f"first on line {first}: {visible(lines[first - 1].strip()[:100])}",
     )
 
 
@@ -198,10 +224,11 @@ def _merged(tree: Tree, overlay: Source, mistakes: list[Mistake]) -> Tree:
     result = dict(tree)
     for section, new in overlay.tree.items():
         old = result.get(section)
-        if section in OBJECTS and isinstance(new, dict) and isinstance(old, dict):
-            result[section] = _objects(section, old, new, overlay, mistakes)
+        if section in OBJECTS and isinstance(new, dict) and isinstance(old, dict | None):
+            result[section] = _objects(section, old or {}, new, overlay, mistakes)
         elif isinstance(new, dict) and isinstance(old, dict):
-            result[section] = _deep(old, new)
+            kept = _without(old, new.get("remove", []), (section, "remove"), overlay, mistakes)
+            result[section] = _deep(kept, {key: one for key, one in new.items() if key != "remove"})
         else:
             result[section] = new
     return result
@@ -226,11 +253,18 @@ def _objects(section: str, old: Tree, new: Tree, overlay: Source, mistakes: list
         if section == "routes" and not EXCLUSIVE.isdisjoint(added):
             gone = EXCLUSIVE - added.keys()
             kept = {key: value for key, value in kept.items() if key not in gone}
-            for key in SHORT.keys() & added.keys() & kept.keys():
-                if isinstance(added[key], dict) and isinstance(kept[key], str):
-                    kept[key] = {SHORT[key]: kept[key]}
-        result[name] = _deep(kept, added)
+        result[name] = _deep(_widened(section, kept, added), added)
     return result
+
+
+def _widened(section: str, kept: Tree, added: Tree) -> Tree:
+    """Return an object with tables in place of short forms, where an overlay has more to say about them."""
+    wide = dict(kept)
+    for key, value in kept.items():
+        short = SHORT.get((section, key))
+        if short and isinstance(added.get(key), dict) and not isinstance(value, dict):
+            wide[key] = {short: "off" if (short, value) == ("kind", False) else value}
+    return wide
 
 
 def _without(

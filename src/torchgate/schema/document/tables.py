@@ -6,9 +6,10 @@ A key that isn't written keeps the struct's default, which is shown in the JSON 
 
 from __future__ import annotations
 
+import json
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin
 
 import msgspec
@@ -97,11 +98,15 @@ class Short:
     Args:
         widen: Takes what was written; returns the table that is meant, or the same thing when that is no short form.
         schema: JSON Schema of the simpler form.
+
+    Attributes:
+        words: What the simpler form is, for messages.
     """
 
     def __init__(self, widen: typing.Callable[[Any], Any], schema: JsonSchema) -> None:
         self._widen = widen
         self._schema = schema
+        self.words = _in_words(schema)
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -135,6 +140,39 @@ class OrName:
     ) -> JsonSchema:
         """Return the JSON Schema of both."""
         return {"anyOf": [values.STRING, handler(schema)]}
+
+
+def simpler(parts: Iterable[Any], *, is_item: bool) -> tuple[str, ...]:
+    """Return, in words, what may be written in place of a table or list.
+
+    Args:
+        parts: The annotation of its key, and metadata.
+        is_item: Whether a table within the list is meant, not the list.
+    """
+    for part in parts:
+        if isinstance(part, OrName):
+            return ("a name",)
+        if isinstance(part, Short):
+            return () if is_item else part.words
+        inner = get_args(part)
+        if get_origin(part) is list:
+            if is_item:
+                return simpler(inner, is_item=False)
+            continue
+        found = simpler(inner, is_item=is_item)
+        if found:
+            return found
+    return ()
+
+
+def _in_words(schema: JsonSchema) -> tuple[str, ...]:
+    if "anyOf" in schema:
+        return tuple(word for one in schema["anyOf"] for word in _in_words(one))
+    if "const" in schema or "enum" in schema:
+        known = schema.get("enum", [schema.get("const")])
+        return tuple(json.dumps(one) for one in known)
+    words = {"string": "text", "array": "a list", "object": "a table", "boolean": "true or false"}
+    return (words[schema["type"]],)
 
 
 def short(key: str) -> Short:
@@ -174,6 +212,7 @@ def table(
         for name, text in attributes(struct.__doc__ or "").items()
     }
     hints = typing.get_type_hints(struct)
+    about_struct = (struct.__doc__ or "").partition("\n\n")[0].replace("``", "`")
     fields: dict[str, Any] = {}
     names: dict[str, str] = {}
     for field in msgspec.structs.fields(struct):
@@ -195,7 +234,7 @@ def table(
             json_schema_extra=extra,
         )
         fields[key] = (kind, about)
-    made = create_model(name, __base__=base, __doc__=struct.__doc__, **fields)
+    made = create_model(name, __base__=base, __doc__=about_struct, **fields)
     made.struct = struct
     made.struct_fields = names
     return made

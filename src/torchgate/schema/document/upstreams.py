@@ -55,7 +55,13 @@ class Upstreams:
         ):
             table = (*path, *where)
             if low > high and self._reading.is_sure(table, least, most):
-                self._reading.wrong((*table, least), f"{low:g} s is more than {most}, {high:g} s")
+                other = (*table, most)
+                place = ""
+                if self._reading.given(other) is not None:
+                    place = f" ({self._reading.sources.origin(other)})"
+                self._reading.wrong(
+                    (*table, least), f"{low:g} s is more than {most}, {high:g} s{place}"
+                )
 
     def _pool(self, name: str, given: Any) -> PoolConfig:
         path: Path = ("pools", name)

@@ -7,8 +7,9 @@ returns what the service uses. Wrong values say what was got and what was expect
 from __future__ import annotations
 
 import ipaddress
+import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Annotated, Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -27,6 +28,8 @@ VARIABLE: JsonSchema = {"type": "string", "pattern": r"^\$\{"}
 
 TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 """Characters of names in HTTP."""
+
+_NUMBER = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?")
 
 MAX_LISTED = 12
 """Most words that a message lists; the reference has all of them."""
@@ -83,7 +86,8 @@ def shown(value: object) -> str:
 def prose(value: object) -> str:
     """Return a text of any number of lines."""
     if not isinstance(value, str):
-        raise wrong(f"got {shown(value)}, expected text", "put it in quotes")
+        hint = "" if isinstance(value, bool | list | dict) else "put it in quotes"
+        raise wrong(f"got {shown(value)}, expected text", hint)
     return value if type(value) is str else str(value)
 
 
@@ -148,7 +152,20 @@ def flag(value: object) -> bool:
         known |= {"false": False, "no": False, "off": False, "0": False}
         if value.lower() in known:
             return known[value.lower()]
-    raise wrong(f"got {shown(value)}, expected true or false")
+    raise wrong(f"got {shown(value)}, expected true or false", _no_text(value, ("true", "false")))
+
+
+def _no_text(value: object, words: Collection[str] = ()) -> str:
+    """Return a hint for a text in place of a number or a flag."""
+    if isinstance(value, Filled):
+        return (
+            ""
+            if value.whole
+            else "only a value that is one variable and nothing else may stand for no text"
+        )
+    if isinstance(value, str) and (value in words or _NUMBER.fullmatch(value)):
+        return f"without quotes: {value}"
+    return ""
 
 
 def is_no_address(host: str) -> bool:
@@ -172,7 +189,8 @@ def whole(low: int, high: int = amounts.MAX_NUMBER) -> Callable[[object], int]:
             if digits.isascii() and digits.isdigit():
                 number = int(value)
         if type(number) is not int:
-            raise wrong(f"got {shown(value)}, expected a whole number from {low:,} to {high:,}")
+            what = f"got {shown(value)}, expected a whole number from {low:,} to {high:,}"
+            raise wrong(what, _no_text(value))
         if not low <= number <= high:
             raise wrong(f"{shown(value)} is out of range", f"from {low:,} to {high:,}")
         return number
@@ -193,7 +211,8 @@ def number(low: float, high: float) -> Callable[[object], float]:
             except ValueError:
                 found = None
         if found is None:
-            raise wrong(f"got {shown(value)}, expected a number from {low:g} to {high:g}")
+            what = f"got {shown(value)}, expected a number from {low:g} to {high:g}"
+            raise wrong(what, _no_text(value))
         if not low <= found <= high:  # also when it is no number at all
             raise wrong(f"{shown(value)} is out of range", f"from {low:g} to {high:g}")
         return found

@@ -69,9 +69,9 @@ def alternative(
     extra = [key for key in value if key not in words]
     if extra:
         raise several(
-            [((key,), f"unknown key {key!r}", suggestion(key, words, "keys")) for key in extra]
+            [((key,), f"unknown key {key[:60]!r}", suggestion(key, words, "keys")) for key in extra]
         )
     if len(value) != 1:
         listed = " and ".join(value) or "an empty table"
-        raise wrong(f"got {listed}, expected one of {', '.join(words)}", f"such as {example}")
+        raise wrong(f"got {listed}, expected {' or '.join(words)}", f"such as {example}")
     return next(iter(value)), each(parse, value.items())[0]

@@ -215,7 +215,7 @@ def test_what_a_secret_or_a_variable_holds_is_no_placeholder(tmp_path):
     ("content", "said"),
     [
         (b"s3cret\r\nX: y", "not shown: it is secret"),
-        (b"s3cret\xff", "can't be read as text"),
+        (b"s3cret\xff", "is not UTF-8 at byte 7"),
         (b"s3cret" * 20_000, "is larger than 64 KiB"),
         (b"", "is empty"),
     ],

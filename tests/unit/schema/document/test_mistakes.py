@@ -34,7 +34,7 @@ FOUND = [
     "3:1: listeners.web.address: got 'foo', expected HOST:PORT",
     "4:1: listeners.web.limits: no limits are named 'strct' | did you mean strict?",
     "6:14: pools.app.endpoints[0]: got 'http://a:80', expected HOST:PORT without a scheme",
-    "6:29: pools.app.endpoints[1]: got 3, expected a table",
+    "6:29: pools.app.endpoints[1]: got 3, expected text or a table",
     "6:34: pools.app.endpoints[2].adress: unknown key 'adress' | did you mean address?",
     "7:1: pools.app.balance: got 'p2', expected one of p2c, round-robin, least-time, hash | did you mean p2c?",
     "9:1: routes.api.path: the path 'v1' has to begin with a slash | write \"/v1\"",
@@ -90,6 +90,16 @@ ONE = [
     ("[service]\ngateway = 2", "service.gateway: unknown key 'gateway' | did you mean gateways?"),
     ("[service]\ngateways = 0", "service.gateways: 0 is out of range | from 1 to 64"),
     ('[service]\ngateways = "2"', "service.gateways: got '2', expected a whole number"),
+    ('[service]\ngateways = "2"', "| without quotes: 2"),
+    ('[listeners.w]\nbuiltin = "true"', "expected true or false | without quotes: true"),
+    ("[routes.r]\nrespond = 'x'\nlimits = 5", "routes.r.limits: got 5, expected a name or a table"),
+    ("[routes.r]\nrespond = 5", "routes.r.respond: got 5, expected text or a table"),
+    ("[routes.r]\nrespond = 'x'\nheaders = 5", "routes.r.headers: got 5, expected a table"),
+    ("[routes.r]\nrespond = 'x'\npages = 5", "routes.r.pages: got 5, expected a table or a list of tables"),
+    ("[listeners.w]\ntls = true", "listeners.w.tls: got true, expected text or a list or a table"),
+    ("[routes.r]\nrespond = 'x'\nheaders.x = { a = 1 }", "routes.r.headers.x: unknown key 'x' | keys: request"),
+    ("[routes.r]\nrespond = 'x'\nroutes.b = {}", "belong to it; write [routes.NAME]"),
+    ("[policies.a]\npolicies = ['a']", "policies.a.policies: unknown key 'policies'"),
     ("[service]\ngateways = true", "service.gateways: got true, expected a whole number"),
     ("[service]\ngateways = nan", "service.gateways: got nan, expected a whole number"),
     ("[service]\ngrace = 0", "service.grace: '0' is not a duration"),
@@ -270,7 +280,12 @@ BROKEN = [
     (b"a = " + b"[" * 100_000 + b"]" * 100_000, "no valid TOML"),
     (b"a = " + b"{a=" * 100_000 + b"1" + b"}" * 100_000, "no valid TOML"),
     (b"[" + b"a." * 100_000 + b"a]\nb = 1", "no valid TOML"),
-    (b"\0", "1:2: no valid TOML"),
+    (b"\0", "1:1: is no text: byte 0x00"),
+    (b"a = 1\nb = \0\n", "2:5: is no text: byte 0x00"),
+    ("a = 1\n".encode("utf-16"), "1:1: is not UTF-8: byte 0xff"),
+    (b"[a]\nb = 1\n[[a]]\n", "3:3: a is there twice"),
+    (b"[[a]]\nb = 1\n[a]\n", "3:2: a is there twice"),
+    (b"a = 1\r", "1:7: no valid TOML"),
 ]
 
 
@@ -282,6 +297,16 @@ def test_a_file_that_is_no_toml_is_told_with_its_line(tmp_path, content, said):
         load([str(file)], None, {})
     (mistake,) = raised.value.mistakes
     assert said in mistake.text()
+
+
+def test_what_messages_show_of_a_file_is_one_printable_line(tmp_path):
+    text = '[routes."a\\nb\\u001b[31m"]\nrespond = "x"\n'
+    (found,) = mistakes(tmp_path, text)
+    assert found.isprintable()
+    assert r'routes."a\nb\u001b[31m"' in found
+    for broken in ("a = 1\rb = 2", "a = \x1b[31m"):
+        (found,) = mistakes(tmp_path, broken)
+        assert found.isprintable()
 
 
 def test_a_file_that_cannot_be_read(tmp_path):

@@ -84,6 +84,24 @@ def test_more_can_be_said_of_an_action_that_was_written_in_short(tmp_path):
     assert (soon.body, soon.status) == ("debug", 503)
 
 
+def test_more_can_be_said_of_other_short_forms(tmp_path):
+    base = (
+        BASE + '[pools.b]\nendpoints = "b:1"\nhealth = "http"\noutlier = false\n'
+        '[pools.c]\nendpoints = "c:1"\nhealth = false\n'
+    )
+    over = '[pools.b]\nhealth.interval = "9s"\noutlier.window = "7s"\n[pools.c]\nhealth.interval = "8s"\n'
+    _, one, other = read(tmp_path, base, over).front.pools
+    assert (one.health.kind, one.health.interval_s) == ("http", 9.0)
+    assert (one.outlier.enabled, one.outlier.window_s) == (False, 7.0)
+    assert (other.health.kind, other.health.interval_s) == ("off", 8.0)
+
+
+def test_keys_of_the_service_can_be_removed(tmp_path):
+    over = '[service]\nremove = ["metrics"]\ngrace = "2s"\n'
+    config = read(tmp_path, BASE, over)
+    assert (config.metrics.port, config.grace_s) == (8002, 2.0)
+
+
 @pytest.mark.parametrize(
     ("over", "said"),
     [
@@ -94,6 +112,15 @@ def test_more_can_be_said_of_an_action_that_was_written_in_short(tmp_path):
         ("[listeners.web]\nlimits.body = 'x'", "over1.toml:2:8: listeners.web.limits.body: 'x'"),
         ("[routes.app]\nremove = 3", "remove: got 3, expected true or a list of keys"),
         ("[routes.app]\nremove = false", "remove: got false, expected true or a list of keys"),
+        ("[service]\nremove = ['grace']", "over1.toml:2:1: service.remove: no 'grace' to remove"),
+        (
+            "[hosts.x]\nremove = true",
+            "over1.toml:2:1: hosts.x.remove: no 'x' to remove | there are no",
+        ),
+        ("[limits.x]\nremove = ['a']", "over1.toml:2:1: limits.x.remove: no 'x' to remove"),
+        ("[pools.app]\nremove = true", "no pool is named 'app' | over1.toml:2 removes it"),
+        ("[routes.new]\npath = '/n'", "over1.toml:1:9: routes.new: the route has no action"),
+        ("[pools.app]\nmax_ttl = 0.5", "min_ttl: 1 s is more than max_ttl, 0.5 s (over1.toml:2)"),
         ("pools = 3", "over1.toml:1:1: pools: got 3, expected tables"),
     ],
 )
