@@ -224,7 +224,7 @@ class Spool:
             self._back.append(piece)
             self._back_bytes += size
             self._write_behind()
-            full = self._back_bytes >= MEMORY_BYTES
+            full = self._back_bytes + self._writing >= MEMORY_BYTES
         if full or not fits or not self._store.has_memory():
             self._pause()
         if self.state is SpoolState.MEMORY and not self._exchange.congested:

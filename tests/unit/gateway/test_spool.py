@@ -64,6 +64,25 @@ def test_a_file_that_fails_after_its_client_has_gone_is_counted_off(store):
     assert (store.files, store.file_bytes, store.memory_bytes) == (0, 0, 0)
 
 
+def test_what_is_on_its_way_into_the_file_is_in_memory_too(store):
+    """A slow disk: the upstream is stopped when a block that is being written and what waits behind it fill the bound."""
+    stops = []
+    transfer = types.SimpleNamespace(
+        pause=lambda: stops.append(store.memory_bytes), resume=stops.clear
+    )
+    spool = Spool(store, Exchange(), transfer)
+    spool.put(b"x" * MEMORY_BYTES)
+    spool.look(NS_PER_S)
+    store.memory_bytes = 0  # of what is for the client
+    for _ in range(2):  # blocks that take long
+        while not stops:
+            spool.put(b"y" * (BLOCK_BYTES // 4))
+        assert stops == [MEMORY_BYTES]
+        work, args, done = store.jobs.pop()
+        work(*args)
+        done(None)
+
+
 def test_an_answer_that_ends_as_it_is_written_is_counted_off_once(store):
     """A client that goes, seen in a write: what was written before is not given back again."""
     transfer = types.SimpleNamespace(pause=lambda: None, resume=lambda: None)
