@@ -75,6 +75,8 @@ def _remove_stale(path: str) -> None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             return
+        except (BlockingIOError, TimeoutError):
+            pass  # somebody listens, whose queue is full
         except OSError as error:
             raise ConfigError(f"can't listen on unix:{path}: {error.strerror}") from error
     raise ConfigError(

@@ -114,7 +114,7 @@ class Upstreams:
 
     def make_room(self) -> bool:
         """Close an idle connection of any pool; False when none is idle."""
-        return any(pool.close_oldest() for pool in self.pools.values())
+        return any(pool.connections and pool.close_oldest() for pool in self.pools.values())
 
     def update(self, message: PoolMembers) -> None:
         """Take who is in a pool now; one that is not known here is no pool of ours any more."""

@@ -44,6 +44,17 @@ def test_a_leftover_is_replaced_and_one_in_use_is_not(tmp_path):
     sockets.close(bound)
 
 
+def test_one_whose_queue_is_full_is_in_use(tmp_path):
+    path = tmp_path / "gate.sock"
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as waiting:
+        busy.bind(str(path))
+        busy.listen(0)
+        waiting.connect(str(path))
+        with pytest.raises(ConfigError, match="in use"):
+            sockets.bind(f"unix:{path}", 0, 1)
+    assert path.exists()
+
+
 def test_a_file_that_is_no_socket_is_left_alone(tmp_path):
     path = tmp_path / "gate.sock"
     path.write_text("precious")
