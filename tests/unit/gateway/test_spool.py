@@ -65,7 +65,7 @@ def test_a_file_that_fails_after_its_client_has_gone_is_counted_off(store):
 
 
 def test_what_is_on_its_way_into_the_file_is_in_memory_too(store):
-    """A slow disk: the upstream is stopped when a block that is being written and what waits behind it fill the bound."""
+    """A slow disk: the upstream is stopped when a block being written and what waits behind it fill the bound."""
     stops = []
     transfer = types.SimpleNamespace(
         pause=lambda: stops.append(store.memory_bytes), resume=stops.clear
