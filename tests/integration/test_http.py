@@ -314,6 +314,20 @@ class TestClientsEnd:
         assert data.endswith(b"late")
         assert stage.held.cancelled == []
 
+    def test_a_half_closed_client_is_not_asked_at_once(self, stage):
+        """Most answers are there before the second look: simple clients then see no interim answer."""
+        sock = stage.connect(HELD)
+        stage.held.wait()
+        (connection,) = stage.listener.connections
+
+        def end_look_and_answer():
+            connection.eof_received()
+            connection.probe()
+            stage.held.exchanges[0].respond(200, "text/plain", b"soon")
+
+        stage.call(end_look_and_answer)
+        assert b"100 Continue" not in read_to_end(sock)
+
     @pytest.mark.pain("N38")
     @pytest.mark.parametrize("how", ["close", "reset"])
     def test_a_client_that_has_gone_cancels_its_requests(self, stage, how):

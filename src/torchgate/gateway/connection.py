@@ -43,7 +43,7 @@ class Connection(Receiver):
     """
 
     __slots__ = (
-        "_probed",
+        "_probes",
         "_refused",
         "linger_until_ns",
         "rate_bytes",
@@ -56,7 +56,7 @@ class Connection(Receiver):
     def __init__(self, listener: Listener) -> None:
         super().__init__(listener)
         self._refused = False  # told 503 at once
-        self._probed = False
+        self._probes = 0  # looks at a client that ended its side; the second one asks
         self.linger_until_ns = 0
         self.stuck_ns = 0  # since when the client took nothing
         self.stuck_bytes = 0
@@ -227,10 +227,11 @@ class Connection(Receiver):
         transport, first = self._transport, self.first
         if transport is None or first is None or first.head is None or first.head.minor == 0:
             return
-        if not self._probed:
+        if self._probes < 2:
             if first.state is ExchangeState.OPEN and not self.closing:
-                self._probed = True
-                self.write_raw(CONTINUE)
+                self._probes += 1
+                if self._probes == 2:  # most answers are there by now
+                    self.write_raw(CONTINUE)
             return
         sock = transport.get_extra_info("socket")
         if sock is not None and deadlines.peer_is_gone(sock):
