@@ -1,9 +1,9 @@
-"""``python -m benchmarks.origin PORT``: the origin for everything that isn't a small answer or a file.
+"""``python -m benchmarks.origin PORT...``: the origin for everything that isn't a small answer or a file.
 
 ``POST``: takes a body of any size and answers with its length. ``GET /live/sse`` and ``GET /live/chunked``: a chunked
 answer of events, each with the time it was sent (``time.monotonic_ns``, one clock for the whole machine), ``gap_ms``
 apart. ``GET /live/ws``: switches to WebSocket and then says nothing.
-``GET /live/count``: how many others were answered.
+``GET /live/count``: how many others were answered on that port.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import base64
 import hashlib
 import sys
 import time
+from functools import partial
 from typing import cast
 
 import httptools
@@ -26,9 +27,8 @@ GAP_S = 0.004
 class Origin(asyncio.Protocol):
     """One connection."""
 
-    answered = 0
-
-    def __init__(self) -> None:
+    def __init__(self, answered: list[int]) -> None:
+        self._answered = answered  # of its port
         self._transport: asyncio.Transport
         self._parser = httptools.HttpRequestParser(self)
         self._target = b""
@@ -85,9 +85,9 @@ class Origin(asyncio.Protocol):
             self._send_event()
             return
         if self._target == b"/live/count":
-            body = str(Origin.answered).encode()
+            body = str(self._answered[0]).encode()
         else:
-            Origin.answered += 1
+            self._answered[0] += 1
             body = str(self._size).encode()
         self._transport.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: "
@@ -108,13 +108,13 @@ class Origin(asyncio.Protocol):
             self._transport.write(b"0\r\n\r\n")
 
 
-async def main(port: int) -> None:
-    """Serve until killed."""
+async def main(ports: list[int]) -> None:
+    """Serve until killed: one process, so that its ports are equally quick whatever else the machine does."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(Origin, "127.0.0.1", port, backlog=4096)
-    async with server:
-        await server.serve_forever()
+    for port in ports:
+        await loop.create_server(partial(Origin, [0]), "127.0.0.1", port, backlog=4096)
+    await loop.create_future()
 
 
 if __name__ == "__main__":
-    uvloop.run(main(int(sys.argv[1])))
+    uvloop.run(main([int(port) for port in sys.argv[1:]]))

@@ -189,18 +189,18 @@ def _skew_rows(plan: Plan, folder: Path, home: Path, label: str) -> list[Row]:
 
 def _skew_row(plan: Plan, folder: Path, home: Path, label: str, gateways: int) -> Row:
     with ExitStack() as stack:
-        endpoints = [_counter(stack, folder) for _ in range(4)]
+        endpoints = _counters(stack, folder)
         port = free_port()
-        listed = ", ".join(f'"127.0.0.1:{one.port}"' for one in endpoints)
+        listed = ", ".join(f'"127.0.0.1:{one}"' for one in endpoints)
         text = TORCHGATE.format(folder=folder, port=port, gateways=gateways)
         text += f'[pools.four]\nendpoints = [{listed}]\n[routes.all]\npath = "/*"\nproxy = "four"\n'
         server = stack.enter_context(_torchgate(folder, home, f"skew-{gateways}", text, port))
         server.wait_ready()
         target = Target(server, get(), "/live/x", 64)
         run_round(target, plan.warm_up_s, plan.folder)
-        before = [_count(one.port) for one in endpoints]
+        before = [_count(one) for one in endpoints]
         done = run_round(target, plan.seconds * 2, plan.folder)
-        counts = [_count(one.port) - old for one, old in zip(endpoints, before, strict=True)]
+        counts = [_count(one) - old for one, old in zip(endpoints, before, strict=True)]
     skew = max(counts) / max(min(counts), 1)
     return Row(
         SKEW_SECTION,
@@ -214,14 +214,15 @@ def _skew_row(plan: Plan, folder: Path, home: Path, label: str, gateways: int) -
     )
 
 
-def _counter(stack: ExitStack, folder: Path) -> Server:
-    port = free_port()
-    argv = (sys.executable, "-m", "benchmarks.origin", str(port))
+def _counters(stack: ExitStack, folder: Path) -> list[int]:
+    """Start four equal endpoints; as processes of their own some would get less of a busy machine, and be avoided."""
+    ports = [free_port() for _ in range(4)]
+    argv = (sys.executable, "-m", "benchmarks.origin", *map(str, ports))
     command = Command(pinned(argv, OTHER_CORES if len(CORES) > 2 else CORES), cwd=str(ROOT))
-    server = Server(f"counter-{port}", command, port, ALL_FRONT, folder)
+    server = Server("counters", command, ports[0], ALL_FRONT, folder)
     stack.enter_context(server)
     server.wait_ready()
-    return server
+    return ports
 
 
 def _count(port: int) -> int:

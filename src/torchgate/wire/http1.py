@@ -25,12 +25,13 @@ class RequestReader(BodyReader):
         table: Parses heads; shared by all connections of a listener.
     """
 
-    __slots__ = ("_skipped", "_table")
+    __slots__ = ("_had_body", "_skipped", "_table")
 
     def __init__(self, table: HeadTable) -> None:
         super().__init__(table.limits, bounded_framing=True)
         self._table = table
         self._skipped = False  # an empty line before the request line
+        self._had_body = False  # so the next one is likely to have one too
 
     def read_head(self) -> Head | None:
         """Return the next request's head, or None when it is not complete yet.
@@ -43,7 +44,7 @@ class RequestReader(BodyReader):
         size = len(buffer)
         if at == size:
             return None
-        if at == 0 and size <= KEPT_HEAD_BYTES and not self._skipped:
+        if at == 0 and size <= KEPT_HEAD_BYTES and not self._had_body and not self._skipped:
             known = self._table.known(buffer)
             if known is not None:  # one head and nothing else, seen before
                 self._scanned = 0
@@ -75,6 +76,7 @@ class RequestReader(BodyReader):
         return head
 
     def _begin_body(self, head: Head) -> None:
+        self._had_body = head.content_length > 0
         if head.content_length > 0:
             self._state = _LENGTH
             self._remaining = head.content_length

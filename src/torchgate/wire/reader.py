@@ -43,16 +43,26 @@ class FrameReader:
             buffer += data
             if len(buffer) < self._need:
                 return []
-            data = bytes(buffer)
+            whole = bytes(buffer)
             buffer.clear()
-        elif type(data) is not bytes:
-            data = bytes(data)  # slices of bytes cost a third of those of a view
+        elif isinstance(data, bytes):
+            whole = data
+        else:
+            whole = bytes(data)  # slices of bytes cost a third of those of a view
         frames: list[Frame] = []
         at = 0
-        size = len(data)
+        size = len(whole)
         need = HEADER_SIZE
+        # Declared, so that compiled code keeps them as plain integers.
+        kind: int
+        flags: int
+        n_id: int
+        n_meta: int
+        n_body: int
+        number: int
+        clock: int
         while size - at >= HEADER_SIZE:
-            kind, flags, n_id, n_meta, n_body, id_, clock = _unpack(data, at)
+            kind, flags, n_id, n_meta, n_body, number, clock = _unpack(whole, at)
             if n_id > MAX_ID_BYTES or n_meta > MAX_META_BYTES or n_body > MAX_BODY_BYTES:
                 raise ProtocolError(
                     Cause.WORKER_PROTOCOL, f"frame lengths {n_id}/{n_meta}/{n_body} are absurd"
@@ -64,10 +74,14 @@ class FrameReader:
             if end > size:
                 need = end - at
                 break
-            request_id, meta, body = data[id_at:meta_at], data[meta_at:body_at], data[body_at:end]
-            frames.append(Frame(kind, flags, id_, clock, request_id, meta, body, n_body))
+            request_id, meta, body = (
+                whole[id_at:meta_at],
+                whole[meta_at:body_at],
+                whole[body_at:end],
+            )
+            frames.append(Frame(kind, flags, number, clock, request_id, meta, body, n_body))
             at = end
         self._need = need
         if at < size:
-            buffer += memoryview(data)[at:]
+            buffer += memoryview(whole)[at:]
         return frames
