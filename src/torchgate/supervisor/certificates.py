@@ -7,8 +7,11 @@ are strong enough. Sources: RFC 5280, RFC 9525, the CA/Browser Forum's baseline 
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import functools
 import itertools
+import pathlib
 import ssl
 import time
 from collections.abc import Iterator
@@ -235,9 +238,27 @@ def _names_its_issuer(certificate: x509.Certificate) -> bool:
 
 
 def _is_known_root(issuer: x509.Name) -> bool:
-    context = ssl.create_default_context()
     wanted = issuer.public_bytes()
-    return any(wanted in der for der in context.get_ca_certs(binary_form=True))
+    return any(wanted in der for der in _known_roots())
+
+
+@functools.cache
+def _known_roots() -> tuple[bytes, ...]:
+    """Return the system's CAs; read once, for thousands of certificates.
+
+    OpenSSL reads a folder of CAs only as it verifies: where no file holds them all, they are read here.
+    """
+    context = ssl.create_default_context()
+    folder = ssl.get_default_verify_paths().capath
+    if not context.cert_store_stats()["x509_ca"] and folder:
+        for file in pathlib.Path(folder).glob(
+            "*.[0-9]"
+        ):  # as OpenSSL finds them: by the hash of their subject
+            with contextlib.suppress(
+                OSError
+            ):  # a dead link, or no certificate (`ssl.SSLError`): OpenSSL skips it too
+                context.load_verify_locations(file)
+    return tuple(context.get_ca_certs(binary_form=True))
 
 
 def _leaf_problems(leaf: x509.Certificate, chain: str) -> Iterator[str]:

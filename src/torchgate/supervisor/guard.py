@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
 import socket
 from collections.abc import Iterable
 
@@ -66,6 +67,7 @@ _CARRIERS: tuple[tuple[int, int, tuple[int, ...]], ...] = tuple(
 )
 """IPv6 networks whose addresses carry an IPv4 address, and behind how many bits."""
 
+_OWN = "our own listener for operators"
 _ISATAP = frozenset((0x0000_5EFE, 0x0200_5EFE))  # bits 64 to 95, RFC 5214
 
 
@@ -74,7 +76,7 @@ class Guard:
 
     Args:
         allow: Networks (or single addresses) let through although they are refused by default.
-        own: Addresses and ports of our own listeners for operators (metrics, administration).
+        own: Addresses and ports of our own listeners for operators (metrics, administration); ``unix:/path`` and 0.
 
     Raises:
         ValueError: One of ``allow`` is no network.
@@ -82,7 +84,13 @@ class Guard:
 
     def __init__(self, allow: Iterable[str], own: Iterable[tuple[str, int]] = ()) -> None:
         self._allow = tuple(ipaddress.ip_network(text, strict=False) for text in allow)
-        self._own = tuple((ipaddress.ip_address(host), port) for host, port in own)
+        own = tuple(own)
+        self._own_paths = frozenset(_path(host) for host, _port in own if host.startswith("unix:"))
+        self._own = tuple(
+            (ipaddress.ip_address(host.partition("%")[0]), port)
+            for host, port in own
+            if not host.startswith("unix:")
+        )
 
     def refusal(self, address: str, port: int) -> str:
         """Return why this address must not be connected to, as words for people; empty when it may.
@@ -95,7 +103,7 @@ class Guard:
             ValueError: Not an address.
         """
         if address.startswith("unix:"):
-            return ""
+            return _OWN if self._own_paths and _path(address) in self._own_paths else ""
         forms = _forms(_parsed(address))
         if self._allow and any(form in network for network in self._allow for form in forms):
             return ""
@@ -105,7 +113,7 @@ class Guard:
                 if first <= number <= last:
                     return what
             if self._is_own(form, port):
-                return "our own listener for operators"
+                return _OWN
         return ""
 
     def _is_own(self, address: Address, port: int) -> bool:
@@ -136,6 +144,11 @@ def has_route(address: str) -> bool:
         probe.connect((address, 9))
         return True
     return False
+
+
+def _path(address: str) -> str:
+    """Return the path of ``unix:/path`` without symbolic links."""
+    return os.path.realpath(address.removeprefix("unix:"))
 
 
 def _parsed(address: str) -> Address:

@@ -11,6 +11,7 @@ from cryptography.x509.oid import NameOID
 from tests.certificates import Authority, cert_pem, key_pem
 from torchgate.errors import ConfigError
 from torchgate.schema.front import FrontConfig
+from torchgate.supervisor import certificates
 from torchgate.supervisor.certificates import read_certificate, read_client_ca, warnings
 
 ROOT = Authority("Root")
@@ -108,6 +109,23 @@ def test_a_missing_intermediate_of_a_public_ca_is_named(tmp_path):
     assert "chain is not complete" in text
     assert "CN=Middle" in text
     assert read(tmp_path, leaf + MIDDLE.pem, key_pem(key)).hosts == ("site.test",)
+
+
+@pytest.mark.parametrize("kept", ["file", "folder"])
+def test_roots_of_the_system_are_known_however_it_keeps_them(tmp_path, monkeypatch, kept):
+    """Debian's OpenSSL has a folder and no file: a full chain would else seem to lack its root."""
+    (tmp_path / "0123abcd.0").write_text(ROOT.pem)
+    (tmp_path / "dead.0").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "junk.0").write_text("no certificate")
+    file = tmp_path / ("0123abcd.0" if kept == "file" else "missing.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    certificates._known_roots.cache_clear()
+    try:
+        assert certificates._is_known_root(ROOT.name)
+        assert not certificates._is_known_root(MIDDLE.name)
+    finally:
+        certificates._known_roots.cache_clear()
 
 
 def test_ended_and_not_yet_begun_certificates_are_refused(tmp_path):

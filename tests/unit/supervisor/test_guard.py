@@ -84,3 +84,13 @@ def test_own_listener(bound, address, refused):
     assert bool(guard.refusal(address, 8002)) == refused
     assert guard.refusal(address, 8003) == ""
     assert Guard(("127.0.0.0/8",), [(bound, 8002)]).refusal("127.0.0.1", 8002) == ""
+
+
+@pytest.mark.pain("N10")
+def test_own_listener_on_a_unix_socket(tmp_path):
+    link = tmp_path / "link.sock"
+    link.symlink_to(tmp_path / "metrics.sock")
+    guard = Guard((), [(f"unix:{tmp_path}/metrics.sock", 0), ("fe80::1%lo", 8002)])
+    assert "our own" in guard.refusal(f"unix:{tmp_path}/metrics.sock", 0)
+    assert "our own" in guard.refusal(f"unix:{link}", 0)
+    assert guard.refusal(f"unix:{tmp_path}/app.sock", 0) == ""
