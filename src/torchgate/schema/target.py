@@ -162,6 +162,8 @@ def check_readable(path: Path, shown: str) -> None:
     Raises:
         ConfigError: It isn't; the message names near files of that directory.
     """
+    if path.is_symlink() and not path.exists():
+        raise ConfigError(f"{shown} is a link to {path.readlink()}, which leads nowhere")
     if not path.exists():
         raise ConfigError(f"{shown} doesn't exist", _near_files(path, Path(shown).parent))
     if path.is_dir():

@@ -31,6 +31,8 @@ class Files:
         found = self.absolute(file, path)
         try:
             check_readable(FilePath(found), file)
+            if not os.path.isfile(found):
+                self._reading.wrong(path, f"{file} is no regular file")
         except (ConfigError, OSError, ValueError) as error:
             self._reading.wrong(path, str(error), getattr(error, "hint", ""))
         return found

@@ -38,7 +38,7 @@ class Mistake(msgspec.Struct, frozen=True, kw_only=True):
 
     def text(self) -> str:
         """Return it in one line, as compilers do."""
-        place = self.file
+        place = visible(self.file)
         if self.line:
             place += f":{self.line}:{self.column}"
         return ": ".join(part for part in (place, self.path, self.what) if part)
@@ -53,7 +53,7 @@ class DocumentError(ConfigError):
 
     def __init__(self, mistakes: Iterable[Mistake]) -> None:
         self.mistakes = tuple(mistakes)
-        files = ", ".join(dict.fromkeys(one.file for one in self.mistakes))
+        files = ", ".join(dict.fromkeys(visible(one.file) for one in self.mistakes))
         super().__init__(f"{counted(len(self.mistakes), 'mistake')} in {files}")
         self.detail = "\n".join(self._lines())
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 import os
 import re
+import select
+import stat
 from collections.abc import Sequence
 from pathlib import Path as FilePath
 from typing import Any
@@ -31,6 +33,9 @@ from torchgate.schema.target import check_readable
 
 MAX_FILE = 64 * 1024 * 1024
 """Largest configuration file, bytes: ten times that of 40,000 routes and 1,000 pools."""
+
+PATIENCE_S = 30
+"""Longest wait for the next bytes of a pipe."""
 
 OBJECTS = ("listeners", "certificates", "hosts", "routes", "pools", "models", "limits", "policies")
 """Tables whose entries are objects with stable names."""
@@ -165,9 +170,10 @@ class Sources:
 
 def _text(file: str) -> str:
     try:
+        if not file:
+            raise ConfigError("the name of a configuration file is empty")
         check_readable(FilePath(file), file)
-        with open(file, "rb") as opened:
-            raw = opened.read(MAX_FILE + 1)
+        raw = _bytes(file)
     except ConfigError as error:
         what = error.what.removeprefix(file).removeprefix(":").strip() or error.what
         raise DocumentError([Mistake(path="", what=what, hint=error.hint, file=file)]) from None
@@ -188,6 +194,25 @@ def _text(file: str) -> str:
     hint = "save it as UTF-8" + (" (this looks like UTF-16)" if raw[:2] in _UTF_16 else "")
     mistake = Mistake(path="", what=what, hint=hint, file=file, line=line, column=column)
     raise DocumentError([mistake])
+
+
+def _bytes(file: str) -> bytes:
+    """Return what a file holds, up to one byte too much. Nobody waits for a pipe that nobody writes to."""
+    if not stat.S_ISFIFO(os.stat(file).st_mode):
+        with open(file, "rb") as opened:
+            return opened.read(MAX_FILE + 1)
+    raw = b""
+    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as pipe:
+        waiting = select.poll()
+        waiting.register(pipe, select.POLLIN)
+        while len(raw) <= MAX_FILE:
+            if not waiting.poll(PATIENCE_S * 1000):
+                raise ConfigError(f"{file} is a pipe to which nothing is written")
+            part = pipe.read(MAX_FILE)
+            if not part:
+                break
+            raw += part
+    return raw
 
 
 def _parsed(file: str, text: str) -> Tree:

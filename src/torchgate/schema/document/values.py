@@ -256,8 +256,7 @@ def _amount(value: object, parse: Callable[[str], Any]) -> Any:
     try:
         return parse(f"{value:f}" if isinstance(value, float) else str(value))
     except ConfigError as error:
-        names = value.variables if isinstance(value, Filled) else ()
-        source = f" (from ${{{names[0]}}})" if names else ""
+        source = f" (from ${{{value.variables[0]}}})" if isinstance(value, Filled) else ""
         raise wrong(error.what + source, error.hint) from None
 
 
