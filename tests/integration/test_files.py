@@ -16,8 +16,9 @@ from tests.integration.gateway_stage import read_answer, read_to_end, wait_for
 from torchgate.gateway.error_pages import ErrorPages
 from torchgate.gateway.files import disk, lookup, transfer
 from torchgate.gateway.handlers import static
+from torchgate.routing.edits import Editor
 from torchgate.routing.rewrite import Rewriter
-from torchgate.schema.routes import ErrorPage, Rewrite
+from torchgate.schema.routes import ErrorPage, HeaderEdit, HeaderEdits, Rewrite
 
 BIG = os.urandom(3 * 1024 * 1024)
 PAGE = b"<!doctype html><p>" + b"hello " * 1000
@@ -70,6 +71,38 @@ def test_a_small_file_with_all_its_fields(stage):
     assert fields[b"etag"].startswith(b'"')
     assert b"vary" not in fields
     assert {b"date", b"server", b"x-request-id"} <= fields.keys()
+
+
+@pytest.mark.pain("N18")
+@pytest.mark.parametrize(
+    ("path", "lines", "method", "status"),
+    [
+        ("/a.txt", (), "GET", 200),
+        ("/a.txt", (), "HEAD", 200),
+        ("/a.txt", (), "POST", 405),
+        ("/a.txt", (), "OPTIONS", 204),
+        ("/big.bin", (), "GET", 200),
+        ("/big.bin", ("range: bytes=1-2000000",), "GET", 206),
+        ("/big.bin", ("range: bytes=1-2,5-6",), "GET", 206),
+        ("/a.txt", ("range: bytes=99-",), "GET", 416),
+        ("/a.txt", ("if-none-match: *",), "GET", 304),
+        ("/big.bin", ("if-none-match: *",), "GET", 304),
+        ("/a.txt", ('if-match: "x"',), "GET", 412),
+        ("/none", (), "GET", 404),
+        ("/dir", (), "GET", 308),
+    ],
+)
+def test_header_edits_are_on_every_answer(tmp_path, root, path, lines, method, status):
+    edits = HeaderEdits(
+        response=(
+            HeaderEdit(kind="set", name="x-frame-options", value="DENY"),
+            HeaderEdit(kind="remove", name="server"),
+        )
+    )
+    with FileStage(tmp_path, root, route={"editor": Editor(edits)}) as stage:
+        answer = stage.get(path, *lines, method=method)
+        assert (answer.status, answer.fields[b"x-frame-options"]) == (status, b"DENY")
+        assert b"server" not in answer.fields
 
 
 def test_small_and_large_files_again_and_again(stage):

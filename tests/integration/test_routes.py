@@ -1,14 +1,18 @@
 """Routes of the user's on a real listener: which one answers, what its answers carry, what no route does."""
 
+import ssl
 import types
 
+import msgspec
 import pytest
 
+from tests.certificates import Authority
 from tests.integration.gateway_stage import Stage, broken, read_answer
 from tests.unit.routing.requests import exact, match, prefix
 from torchgate.gateway.handlers import health
 from torchgate.gateway.handlers.front import FrontRoutes
 from torchgate.gateway.router import Route, Router
+from torchgate.schema.config import ListenerTls
 from torchgate.schema.front import FrontConfig, HostConfig
 from torchgate.schema.routes import (
     BuiltinAction,
@@ -278,3 +282,33 @@ STRICT = FrontConfig(
     ),
     unrouted={"main": Inherited(edits=0)},
 )
+
+
+@pytest.mark.pain("N18")
+def test_answers_before_any_route_over_tls_carry_it_too(tmp_path):
+    authority = Authority()
+    certificates = (authority.config("a", "a.test"),)
+    front = msgspec.structs.replace(STRICT, certificates=certificates, hosts=())
+    tls = ListenerTls(certificates=("a",), hsts="max-age=9")
+    with RouteStage(tmp_path, front=front, tls=tls) as made:
+        context = ssl.create_default_context(cadata=authority.pem)
+        with context.wrap_socket(made.connect(), server_hostname="a.test") as sock:
+            sock.sendall(b"GET /all HTTP/1.1\r\nhost: b.test\r\n\r\n")
+            answer = read_answer(sock)
+            assert (answer.status, answer.fields[b"x-level"]) == (421, b"main")
+            assert answer.fields[b"strict-transport-security"] == b"max-age=9"
+            assert b"x-route" not in answer.fields  # nor whether the other host has such a route
+        answer = read_answer(made.connect(b"GET / HTTP/1.1\r\nhost: a.test\r\n\r\n"))
+        assert (answer.status, answer.fields[b"x-level"]) == (400, b"main")
+
+
+@pytest.mark.pain("N18")
+@pytest.mark.parametrize(
+    ("limits", "status"), [({"connections_per_client": 1}, 429), ({"connections": 1}, 503)]
+)
+def test_a_connection_too_many_is_told_so_with_the_listeners_fields(tmp_path, limits, status):
+    with RouteStage(tmp_path, front=STRICT, limits=limits) as made:
+        first = made.connect(b"GET /all HTTP/1.1\r\nhost: h\r\n\r\n")
+        assert read_answer(first).status == 200
+        answer = read_answer(made.connect())
+        assert (answer.status, answer.fields[b"x-level"]) == (status, b"main")
