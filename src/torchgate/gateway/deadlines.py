@@ -136,7 +136,7 @@ def _check_body_rate(connection: Connection, filling: Exchange, now_ns: int) -> 
     """
     limits = connection.limits_of(filling)
     grace_ns = limits.body_grace_s * NS_PER_S
-    stretch_ns = max(GRACES_PER_STRETCH * grace_ns, NS_PER_S)
+    stretch_ns = max(GRACES_PER_STRETCH * grace_ns, float(NS_PER_S))
     elapsed_ns = now_ns - connection.body_ns
     if elapsed_ns < (stretch_ns if connection.body_before else grace_ns) or not elapsed_ns:
         return
