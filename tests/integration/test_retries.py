@@ -182,6 +182,17 @@ async def test_tries_are_bounded():
         assert len(one.seen) + len(two.seen) == 3
 
 
+@pytest.mark.pain("N36")
+@on_loop
+async def test_a_second_try_does_not_rely_on_a_kept_connection():
+    """When several endpoints end at once, their kept connections are all about to be closed."""
+    with Origin(reset) as bad, Forgetful() as good:
+        async with UpstreamStage(bad, good, retry=PLENTY) as stage:
+            askers = [await stage.ask() for _ in range(3)]
+            assert [asker.transfer.attempts for asker in askers] == [2, 2, 2]
+            assert [asker.body for asker in askers] == [b"ok"] * 3
+
+
 @on_loop
 async def test_one_try_means_one():
     with Origin(close_silently) as one, Origin() as two:

@@ -59,10 +59,16 @@ class Origins:
         for transport in list(self._open[number]):
             transport.abort()
 
-    def kill(self, number):
-        """End one as a crash would: no new connections, resets on the open ones."""
+    def kill(self, *numbers):
+        """End some as a crash would: no new connections, resets on the open ones."""
         done = threading.Event()
-        self._loop.call_soon_threadsafe(lambda: (self._close(number), done.set()))
+
+        def close():
+            for number in numbers:
+                self._close(number)
+            done.set()
+
+        self._loop.call_soon_threadsafe(close)
         assert done.wait(5)
 
     def start(self, number):

@@ -121,6 +121,21 @@ outlier = { slow_start = "10s" }
         until(lambda: _share(service, origins) > 0.2, timeout_s=60)
 
 
+@pytest.mark.pain("N31")
+def test_three_of_four_endpoints_die_at_once_and_no_request_fails(serve):
+    """What was not sent goes on to whoever is left, whatever `attempts` and the budget say."""
+    with Origins(4, most_s=0.003) as origins, serve(config(origins.ports, gateways=2)) as service:
+
+        async def most_die():
+            asking = asyncio.create_task(load(service.url, 3000, 16))
+            await asyncio.sleep(0.3)
+            await asyncio.to_thread(origins.kill, 0, 1, 2)
+            return await asking
+
+        assert asyncio.run(most_die()) == {200: 3000}
+        assert metric(service, "torchgate_upstream_failures_total", cause="upstream-refused") > 0
+
+
 def _share(service, origins):
     before = list(origins.answered)
     assert asyncio.run(load(service.url, 300, 6)) == {200: 300}

@@ -198,9 +198,9 @@ class Pool:
     # --- connections --------------------------------------------------------------------------
 
     def connect(self, attempt: Attempt, now_ns: int, *, fresh: bool) -> None:
-        """Give an attempt a connection: a kept one, or (``fresh`` in any case) a new one, which takes a while."""
+        """Give an attempt a connection: a kept one, or (``fresh``: if there may be one more) a new one, which takes a while."""
         endpoint = attempt.endpoint
-        if not fresh and endpoint.idle:
+        if endpoint.idle and (not fresh or endpoint.connections >= endpoint.most_connections):
             safe = attempt.transfer.request.idempotent
             connection = self._take_idle(endpoint, now_ns, safe=safe)
             if connection is not None:

@@ -324,7 +324,9 @@ class PoolTransfer:
         if endpoint is None or not (free or pool.pay()):
             return False
         self._tried = tried
-        self._fresh = raced
+        self._fresh = (
+            True  # a kept one may be closing too: many endpoints may be going down together
+        )
         # After a race, what follows may find that the endpoint is gone altogether: another one is still to be tried.
         if free or (raced and not self._raced):
             self._spared += 1
