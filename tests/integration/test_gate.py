@@ -12,6 +12,7 @@ HOSTS = (
     HostConfig(host="*.wide.test", redirect_https=True),
     HostConfig(host="plain.wide.test"),
     HostConfig(host="mutual.test", client_ca=CA.pem),
+    HostConfig(host="[2001:db8::1]", client_ca=CA.pem),
 )
 
 
@@ -68,3 +69,9 @@ def test_a_host_that_demands_a_certificate_is_not_served_without_tls(tmp_path):
     with stage(tmp_path) as gate:
         answer = ask(gate.connect(), "mutual.test")
         assert (answer.status, answer.json["cause"]) == (403, "client-certificate")
+
+
+def test_demands_on_an_ipv6_address_hold(tmp_path):
+    with stage(tmp_path) as gate:
+        for host in ("[2001:db8::1]", "[2001:DB8::1]:8080"):
+            assert ask(gate.connect(), host).status == 403

@@ -40,6 +40,7 @@ ROUTES = (
     route("deep", match(prefix("/app/deep")), edits=0),
     route("get", match(exact("/only"), methods="GET")),
     route("put", match(exact("/only"), methods="PUT")),
+    route("options", match(exact("/options"), methods="OPTIONS")),
     route("host", match(hosts="a.example"), by_host=-1, edits=0),
     route("wide", match(hosts="*.b.example"), edits=0, by_host=0),
     route("field", match(prefix("/app"), headers=[("x-beta", "present", "")])),
@@ -157,6 +158,12 @@ def test_only_the_method_fails_405_names_those_that_do(stage):
     assert stage.get("/only", method="HEAD").status == 200
     assert stage.get("/only", method="PUT").body == b"put"
     assert stage.get("/only", method="DELETE").status == 200  # a built-in path takes it
+
+
+def test_a_path_that_takes_options_only_is_there(stage):
+    answer = stage.get("/options")
+    assert (answer.status, answer.fields[b"allow"]) == (405, b"OPTIONS")
+    assert stage.get("/options", method="OPTIONS").body == b"options"
 
 
 def test_built_in_paths_answer_what_no_route_does(stage):

@@ -14,13 +14,13 @@ from torchgate.cli.explained_text import Printer
 from torchgate.cli.text import show_error
 from torchgate.errors import ConfigError
 from torchgate.routing.explain import explain
-from torchgate.routing.explain_question import Question
-from torchgate.schema.config import ModelConfig
+from torchgate.routing.explain_question import Builtin, Question
+from torchgate.schema.config import ListenerConfig, ModelConfig
 from torchgate.schema.document.loading import load
 from torchgate.schema.document.sources import Sources
 from torchgate.schema.document.tables import key_of
 
-ANSWERED = frozenset(("route", "builtin", "redirect-https"))
+ANSWERED = frozenset(("route", "builtin", "options", "redirect-https"))
 """Outcomes for which the exit code is 0."""
 
 SHORT = frozenset(
@@ -87,7 +87,7 @@ def report(files: Sequence[str], asked: Asked, *, as_json: bool) -> int:
             question,
             FileOrigins(files),
             time.time(),  # noqa: TID251 - certificates end by the calendar
-            lambda path: builtin_answer(path, config.models),
+            lambda path, listener: builtin(path, listener, config.models),
         )
     except ConfigError as error:
         show_error(error)
@@ -103,20 +103,44 @@ def _question(asked: Asked) -> Question:
     fields = []
     for line in asked.headers:
         name, colon, value = line.partition(":")
-        if not colon or not name.strip():
+        if not colon or not name.strip() or _is_broken(line):
             raise ConfigError(f"-H {line!r} is no header field", "write -H 'x-name: value'")
         fields.append((name.strip(), value.strip()))
+    for what, text in (("-X", asked.method), ("the URL", asked.url)):
+        if not text or _is_broken(text):
+            raise ConfigError(f"{what} {text!r} is empty or more than one line")
     try:
         client = str(ipaddress.ip_address(asked.client))
     except ValueError:
         raise ConfigError(f"--client {asked.client!r} is no IP address") from None
     return Question(
         url=asked.url,
-        method=asked.method.upper(),
+        method=asked.method,
         fields=tuple(fields),
         listener=asked.listener,
         client=client,
     )
+
+
+def _is_broken(text: str) -> bool:
+    return "\r" in text or "\n" in text
+
+
+def builtin(path: str, listener: ListenerConfig, models: Sequence[ModelConfig]) -> Builtin | None:
+    """Return what answers a normalised path among the built-in ones; None for nothing."""
+    if path == "/metrics" and listener.public_metrics:
+        return Builtin(text="numbers about the service, for Prometheus", methods=("GET",))
+    text = builtin_answer(path, models)
+    if not text:
+        return None
+    if text.startswith("404"):
+        return Builtin(text=text, there=False)
+    methods: tuple[str, ...] = ("GET",)
+    if path.startswith("/models/"):
+        methods = ("GET", "POST")
+    elif path.startswith("/v2/") and path.endswith("/infer"):
+        methods = ("POST",)
+    return Builtin(text=text, methods=methods)
 
 
 _FIXED = {

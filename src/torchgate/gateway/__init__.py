@@ -20,7 +20,6 @@ Read in this order:
 - `deadlines`: what a connection must not take too long for.
 - `exchange`: one request and its answer, as handlers see them.
 - `sink`: what an exchange answers into, as an interface.
-- `forwarded`: who the client is, behind proxies.
 - `spool`: answers that wait for slow clients.
 - `tunnel`: connections that left HTTP.
 - `placeholders`: values of placeholders for the exchange at hand.

@@ -29,7 +29,7 @@ from torchgate.schema.problem import oip_json, problem_json
 from torchgate.wire.head import Head
 
 if TYPE_CHECKING:
-    from torchgate.gateway.forwarded import Forwarded
+    from torchgate.wire.forwarded import Forwarded
 
 Headers = Sequence[tuple[bytes, bytes]]
 

@@ -9,22 +9,16 @@ from typing import TYPE_CHECKING
 
 from torchgate.errors import Cause, RequestError
 from torchgate.gateway.router import Route
+from torchgate.routing.redirects import https_location
+from torchgate.routing.table import bare_host
 from torchgate.schema.config import ListenerConfig
 from torchgate.schema.front import FrontConfig
 
 if TYPE_CHECKING:
     from torchgate.gateway.exchange import Exchange
-    from torchgate.gateway.forwarded import Forwarded
     from torchgate.gateway.scopes import HostTable
     from torchgate.gateway.tls import TlsTransport
-
-
-def host_name(host: bytes) -> str:
-    """Return the host of a ``Host`` value: lower case, without port, dot at its end, and brackets."""
-    text = host.decode("latin-1").lower()
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0].rstrip(".")
+    from torchgate.wire.forwarded import Forwarded
 
 
 class HttpsRedirect:
@@ -35,16 +29,13 @@ class HttpsRedirect:
     """
 
     def __init__(self, port: int) -> None:
-        self._suffix = b"" if port in (0, 443) else b":%d" % port
+        self._port = port
 
     def __call__(self, exchange: Exchange) -> None:
         """Answer one request; 308 keeps its method (RFC 9110 section 15.4.9)."""
         head = exchange.head
         host = head.host if head is not None else b""
-        name, bracket, _rest = host.partition(b"]")  # an IPv6 address
-        name = name + bracket if bracket else host.partition(b":")[0]
-        target = exchange.target if exchange.target.startswith(b"/") else b"/"
-        location = b"https://%b%b%b" % (name, self._suffix, target)
+        location = https_location(host, self._port, exchange.target)
         exchange.respond(308, b"", b"", ((b"location", location),))
 
 
@@ -85,7 +76,7 @@ class Gate:
             RequestError: ``misdirected``: the host is another's than the connection was made for.
                 ``client-certificate``: it asks for one, and there is none.
         """
-        name = host_name(host) or ("" if tls is None else tls.name)
+        name = bare_host(host) or ("" if tls is None else tls.name)
         demands = self._hosts.find(name)
         if tls is None:
             if demands is None:
@@ -111,7 +102,7 @@ class Gate:
         """Return the field lines about the client's certificate for upstreams, or nothing."""
         if tls is None or not tls.identity:
             return b""
-        demands = self._hosts.find(host_name(host))
+        demands = self._hosts.find(bare_host(host))
         return tls.identity if demands is not None and demands.identity_headers else b""
 
 

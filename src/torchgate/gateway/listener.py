@@ -18,7 +18,6 @@ from torchgate.errors import Cause, RequestError
 from torchgate.gateway.clients import ClientTable
 from torchgate.gateway.connection import Connection
 from torchgate.gateway.entrance import Networks, ProxyEntrance
-from torchgate.gateway.forwarded import Trust
 from torchgate.gateway.gate import make_gate
 from torchgate.gateway.middleware.cors import Cors
 from torchgate.gateway.router import Router
@@ -27,6 +26,7 @@ from torchgate.gateway.shared import Shared
 from torchgate.gateway.tls import TlsTransport
 from torchgate.schema.config import ListenerConfig
 from torchgate.schema.front import FrontConfig
+from torchgate.wire.forwarded import Trust
 from torchgate.wire.head import HeadTable
 
 FD_CAP = 65_536

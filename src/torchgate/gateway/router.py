@@ -37,6 +37,7 @@ class Route:
         name: Name of the user's route; empty for built-in ones.
         builtin: The user's route hands over to the built-in paths.
         any: Handler of every method, OPTIONS too; then ``handlers`` is empty.
+        refuses: It stands for what is there with other methods: 405.
         streams: The handler takes the body as it comes.
         config: The user's route; None for built-in ones.
         editor: Changes of header fields, None for none.
@@ -64,6 +65,7 @@ class Route:
         "pages",
         "params",
         "path",
+        "refuses",
         "rewriter",
         "scheme",
         "streams",
@@ -89,6 +91,7 @@ class Route:
         self.name = ""
         self.builtin = False
         self.any: Handler | None = None
+        self.refuses = False
         self.streams = False
         self.config: RouteConfig | None = None
         self.editor: Editor | None = None
@@ -244,7 +247,7 @@ class Router:
             found = self.find(head.normal)
         if found is not None:
             return self.dress(found, level)
-        if route is None and level.allow != NO_ROUTE.allow:
+        if route is None and level.refuses:
             return level  # 405
         head.route = level
         raise RequestError(Cause.NOT_FOUND, "There is nothing at this path.")

@@ -12,6 +12,7 @@ import os
 import ssl
 
 from torchgate.errors import ConfigError
+from torchgate.routing.table import best_host
 from torchgate.schema.config import ListenerTls
 from torchgate.schema.front import CertificateConfig, FrontConfig, HostConfig
 
@@ -56,23 +57,14 @@ class HostTable:
         hosts: All demands.
     """
 
-    __slots__ = ("_exact", "_wildcards")
+    __slots__ = ("_by_name",)
 
     def __init__(self, hosts: tuple[HostConfig, ...]) -> None:
-        self._exact = {host.host: host for host in hosts if not host.host.startswith("*.")}
-        self._wildcards = {host.host[1:]: host for host in hosts if host.host.startswith("*.")}
+        self._by_name = {host.host.strip("[]"): host for host in hosts}
 
     def find(self, name: str) -> HostConfig | None:
-        """Return the demands on a host, or None."""
-        found = self._exact.get(name)
-        if found is None and self._wildcards:
-            position = name.find(".", 1)
-            while position > 0:
-                found = self._wildcards.get(name[position:])
-                if found is not None:
-                    break
-                position = name.find(".", position + 1)
-        return found
+        """Return the demands on a host (an IPv6 address without brackets), or None."""
+        return self._by_name.get(best_host(name, self._by_name))
 
 
 class Scopes:

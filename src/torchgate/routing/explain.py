@@ -5,13 +5,15 @@ It uses the very table, edits and rewrites that gateways use, on the very object
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from torchgate.errors import ConfigError, RequestError
 from torchgate.routing.explain_fields import (
+    HOPS_COUNTED,
     Line,
+    OwnAnswer,
     Subject,
     action_lines,
     request_lines,
@@ -26,9 +28,17 @@ from torchgate.routing.explain_places import (
     client_notes,
     host_config,
     host_facts,
+    https_port,
     listener_facts,
 )
-from torchgate.routing.explain_question import Question, read_head, split
+from torchgate.routing.explain_question import (
+    UNREAD,
+    Asked,
+    Builtin,
+    Question,
+    read_head,
+    split,
+)
 from torchgate.routing.explain_settings import (
     Origins,
     PoolFacts,
@@ -38,22 +48,27 @@ from torchgate.routing.explain_settings import (
     pool_facts,
 )
 from torchgate.routing.nearest import Judge, Verdict
-from torchgate.routing.redirects import Location
+from torchgate.routing.redirects import Location, https_location
 from torchgate.routing.rewrite import Rewriter, forwarded_target
-from torchgate.routing.table import Table, best_host, host_name
+from torchgate.routing.table import Table, bare_host, best_host, host_name
 from torchgate.schema.config import ListenerConfig
 from torchgate.schema.routes import (
     BuiltinAction,
     HeaderEdits,
     Inherited,
+    ModelAction,
     ProxyAction,
     RedirectAction,
     RouteConfig,
     StaticAction,
 )
 from torchgate.schema.serve import ServeConfig
+from torchgate.wire.forwarded import Trust
 from torchgate.wire.head import Head
 from torchgate.wire.target import encode
+
+_METHODS: dict[type, tuple[str, ...]] = {StaticAction: ("GET",), ModelAction: ("GET", "POST")}
+"""Action -> the methods it takes, HEAD with GET; others take all."""
 
 
 class RouteFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,14 +94,16 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         request: Method and URL as understood.
         path: The path that is compared with routes: decoded and normalised.
-        outcome: ``route``, ``builtin``, ``not-found``, ``method-not-allowed``, ``bad-request``, ``redirect-https``,
-            ``handshake-refused`` or ``client-certificate`` (demanded where no TLS is spoken).
+        outcome: ``route``, ``builtin``, ``options`` (answered by the gateway), ``redirect-https``, ``not-found``,
+            ``method-not-allowed``, ``bad-request`` (refused whatever its route), ``handshake-refused``,
+            ``misdirected`` (421) or ``client-certificate`` (demanded where no TLS is spoken).
         text: The same in a sentence.
         listener, certificate, host: Where it arrives, what the client is shown, what the host demands.
         route: The route that answers; None when none does.
         others: The nearest other routes, and why it is not one of them.
         target: Request target as the action gets it, rewritten; empty when there is none.
         location: Where a redirect leads; empty for others.
+        allow: Methods that the answer names; empty for most.
         pool: Of a proxy route.
         limits: Limits and timeouts between client and gateway.
         request_fields: Fields of the forwarded request. response_fields: What is known of those of the answer.
@@ -106,6 +123,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[Verdict, ...] = ()
     target: str = ""
     location: str = ""
+    allow: str = ""
     pool: PoolFacts | None = None
     limits: tuple[Setting, ...] = ()
     request_fields: tuple[Line, ...] = ()
@@ -120,7 +138,7 @@ def explain(
     question: Question,
     origins: Origins,
     unix_s: float,
-    builtin: Callable[[str], str],
+    builtin: Callable[[str, ListenerConfig], Builtin | None],
 ) -> Explanation:
     """Explain what becomes of a request.
 
@@ -129,7 +147,7 @@ def explain(
         question: The request.
         origins: Where values were written.
         unix_s: The time now.
-        builtin: Path -> what answers it among the built-in paths, in words; empty for nothing.
+        builtin: Path and listener -> what answers it among the built-in paths; None for nothing.
 
     Raises:
         ConfigError: The question itself is none: a URL that can't be read, an unknown listener.
@@ -140,9 +158,8 @@ def explain(
         known = ", ".join(one.name for one in config.listeners)
         raise ConfigError(f"no listener is named {question.listener!r}", f"listeners: {known}")
     head, problem = read_head(url, question, listener)
-    return _Explaining(config, question, origins, builtin, listener, head).explain(
-        problem, listener_facts(listener, why, origins), unix_s
-    )
+    explaining = _Explaining(config, question, origins, builtin, listener, url, head)
+    return explaining.explain(problem, listener_facts(listener, why, origins), unix_s)
 
 
 class _Explaining:
@@ -151,8 +168,9 @@ class _Explaining:
         config: ServeConfig,
         question: Question,
         origins: Origins,
-        builtin: Callable[[str], str],
+        builtin: Callable[[str, ListenerConfig], Builtin | None],
         listener: ListenerConfig,
+        url: Asked,
         head: Head,
     ) -> None:
         self._config = config
@@ -161,67 +179,100 @@ class _Explaining:
         self._origins = origins
         self._builtin = builtin
         self._listener = listener
+        self._url = url
         self._head = head
         self._host = host_name(head.host)
+        self._bare = bare_host(head.host)
+        name = url.name or self._bare
+        self._name = "" if ":" in name or name.replace(".", "").isdigit() else name  # no SNI
+        self._believed = Trust(listener.trusted_proxies).read(question.client.encode(), head.fields)
 
     def explain(self, problem: str, listener: ListenerFacts, unix_s: float) -> Explanation:
         front, head = self._front, self._head
-        demands = host_config(front, self._host)
+        demands = host_config(front, self._bare or self._name)
+        asked = (self._name, self._bare)
+        notes = client_notes(self._listener, self._question.client, head)
         made = Explanation(
             request=f"{self._question.method} {_shown_url(listener, head) or self._question.url}",
             path=head.normal,
             outcome="bad-request",
             text=problem,
             listener=listener,
-            certificate=certificate_facts(front, self._listener, self._host, self._origins, unix_s),
+            certificate=certificate_facts(front, self._listener, asked, self._origins, unix_s),
             host=None if demands is None else host_facts(demands, self._origins),
-            notes=tuple(client_notes(self._listener, self._question.client, head)),
+            notes=(*notes, *self._fragment()),
         )
-        if problem:
-            return made
         gate = self._gate(made)
-        if gate is not None and gate[0]:
-            location = self._https() if gate[0] == "redirect-https" else ""
+        if gate is not None and gate[0] == "handshake-refused":
+            return msgspec.structs.replace(made, outcome=gate[0], text=gate[1])
+        if gate is not None and gate[0] and head is not UNREAD:
             made = msgspec.structs.replace(made, outcome=gate[0], text=gate[1])
-            if gate[0] == "handshake-refused":
-                return made
-            return self._applied(made, None, self._inherited(None), location)
+            if gate[0] != "redirect-https":
+                return self._applied(made, None, OwnAnswer(instead=True))
+            made = self._judged(made, None, ())
+            location = self._https() if made.outcome == "redirect-https" else ""
+            return self._applied(made, None, OwnAnswer(instead=True, location=location))
+        if problem:
+            return self._applied(made, None, OwnAnswer(instead=True))
         made = self._routed(made)
-        if gate is not None:
+        if gate is not None and not gate[0]:
             made = msgspec.structs.replace(made, text=f"{gate[1]} Then: {made.text}")
         return made
+
+    def _fragment(self) -> Iterable[str]:
+        if self._url.fragment:
+            yield f"#{self._url.fragment} stays with the client: it is never sent"
 
     def _gate(self, made: Explanation) -> tuple[str, str] | None:
         """Return what happens before any route is looked at; its outcome is empty when it goes on from there."""
         tls = self._listener.tls is not None
         if tls and made.certificate is None:
             return "handshake-refused", (
-                f"The TLS handshake is refused: no certificate of the listener is valid for {self._host}, "
-                "and strict_sni is on."
+                "The TLS handshake is refused: no certificate of the listener is valid for "
+                f"{self._name or 'a client that names no host'}, and strict_sni is on."
             )
-        if made.host is None:
+        demands = host_config(self._front, self._bare or self._name)
+        if tls and self._is_misdirected(made, "" if demands is None else demands.client_ca):
+            return "misdirected", (
+                f"421 misdirected: the connection was made for {self._name or 'no name'}, "
+                f"and {self._bare} needs one of its own."
+            )
+        if demands is None:
             return None
-        if made.host.redirect_https and not tls:
-            return "redirect-https", f"308 to https: the host {made.host.name} demands it."
-        if made.host.client_certificate:
+        believed = self._believed
+        by_https = believed is not None and believed.scheme == b"https"
+        if demands.redirect_https and not tls and not by_https:
+            return "redirect-https", f"308 to https: the host {demands.host} demands it."
+        if demands.client_ca:
             if not tls:
                 return "client-certificate", (
-                    f"403 client-certificate: the host {made.host.name} demands a certificate of the client, "
+                    f"403 client-certificate: the host {demands.host} demands a certificate of the client, "
                     "and this listener speaks no TLS."
                 )
-            return "", (
-                f"The client must show a certificate: the host {made.host.name} demands it."
-            )
+            return "", f"The client must show a certificate: the host {demands.host} demands it."
         return None
+
+    def _is_misdirected(self, made: Explanation, client_ca: str) -> bool:
+        """Whether the host is another's than the connection was made for; see `torchgate.gateway.gate`."""
+        shown = host_config(self._front, self._name)
+        if client_ca != ("" if shown is None else shown.client_ca):
+            return True
+        host = self._bare
+        if not host or (made.certificate is not None and made.certificate.covers):
+            return False
+        if self._name:
+            return host != self._name
+        return ":" not in host and not host.replace(".", "").isdigit()
 
     def _https(self) -> str:
         """Return where a plain request is sent that should be https."""
-        ports = [one.port for one in self._config.listeners if one.tls is not None]
-        port = "" if not ports or 443 in ports or not ports[0] else f":{ports[0]}"
-        return f"https://{self._host}{port}{self._head.target.decode('latin-1')}"
+        port = https_port(self._config.listeners)
+        return https_location(self._head.host, port, self._head.target).decode("latin-1")
 
     def _routed(self, made: Explanation) -> Explanation:
         head, listener = self._head, self._listener
+        if head.normal == "*":  # the service as a whole (RFC 9110 section 9.3.7)
+            return self._answered(made, None, (), ("GET", "HEAD", "POST"))
         routes = self._front.routes
         table: Table[RouteConfig] = Table(
             (one.match, one)
@@ -231,79 +282,135 @@ class _Explaining:
         route = table.find(self._host, head)
         judge = Judge(head, listener.name)
         made = msgspec.structs.replace(made, others=tuple(judge.nearest(routes, route)))
-        if route is None or isinstance(route.action, BuiltinAction):
-            return self._without_action(made, route, judge, table)
-        target, problem = self._target(route)
+        if route is None:
+            return self._without_action(made, route, table)
         facts = _route_facts(route, judge, self._origins)
+        made = msgspec.structs.replace(made, route=facts)
+        if isinstance(route.action, BuiltinAction):
+            return self._without_action(made, route, table)
+        target, problem = self._target(route)
         made = msgspec.structs.replace(
             made,
-            outcome="bad-request" if problem else "route",
-            text=problem or f"The route {route.name} answers: {facts.action}.",
-            route=facts,
+            outcome="route",
+            text=f"The route {route.name} answers: {facts.action}.",
             target=target,
         )
-        return self._applied(made, route, self._inherited(route))
+        made = self._answered(made, route, _METHODS.get(type(route.action), ()))
+        if problem and made.outcome == "route":
+            made = msgspec.structs.replace(made, outcome="bad-request", text=problem)
+        return made
 
     def _without_action(
-        self,
-        made: Explanation,
-        route: RouteConfig | None,
-        judge: Judge,
-        table: Table[RouteConfig],
+        self, made: Explanation, route: RouteConfig | None, table: Table[RouteConfig]
     ) -> Explanation:
         """Explain what no action of a route answers: built-in paths, 405 and 404."""
         path = made.path
         if route is not None and route.rewrite is not None:
-            path = Rewriter(route.rewrite).path(path)
-        answer = ""
+            try:
+                path = Rewriter(route.rewrite).path(path)
+            except RequestError as error:
+                made = msgspec.structs.replace(made, text=f"400 {error.cause}: {error.detail}")
+                return self._applied(made, route, OwnAnswer(instead=True))
+            self._head.normal = path  # what placeholders stand for from here on
+            if path != made.path:
+                made = msgspec.structs.replace(made, target=encode(path).decode())
+        answer: Builtin | None = None
         if route is not None or self._listener.builtin:
-            answer = self._builtin(path)
+            answer = self._builtin(path, self._listener)
         methods = frozenset() if route is not None else table.methods(self._host, self._head)
-        if answer:
-            outcome, text = "builtin", f"A built-in path answers: {answer}."
-        elif methods:
-            listed = ", ".join(sorted(method.decode() for method in methods))
-            method = self._question.method
-            outcome = "method-not-allowed"
-            text = f"405: no route takes {method} here; there are {listed}."
-        else:
-            outcome, text = "not-found", "404: no route matches, and no built-in path is there."
-            if not self._listener.builtin:
-                text = "404: no route matches, and this listener has no built-in paths."
-        made = msgspec.structs.replace(
-            made,
-            outcome=outcome,
-            text=text,
-            route=None if route is None else _route_facts(route, judge, self._origins),
-            target="" if path == made.path else encode(path).decode(),
-        )
-        return self._applied(made, route, self._inherited(route))
+        more = tuple(method.decode() for method in methods)
+        if answer is not None:
+            text = f"A built-in path answers: {answer.text}." if answer.there else answer.text
+            outcome = "builtin" if answer.there else "not-found"
+            made = msgspec.structs.replace(made, outcome=outcome, text=text)
+            return self._answered(made, route, answer.methods, more)
+        if methods:
+            return self._answered(made, route, (), more)
+        text = "404: no route matches, and no built-in path is there."
+        if route is not None:
+            text = f"404: the route {route.name} hands over to the built-in paths, and there is no {path}."
+        elif not self._listener.builtin:
+            text = "404: no route matches, and this listener has no built-in paths."
+        made = msgspec.structs.replace(made, outcome="not-found", text=text)
+        return self._applied(made, route, OwnAnswer(instead=True))
+
+    def _answered(
+        self,
+        made: Explanation,
+        route: RouteConfig | None,
+        methods: Sequence[str],
+        more: Sequence[str] = (),
+    ) -> Explanation:
+        """Explain what something answers that takes some methods (none given: all), and routes there take ``more``."""
+        before = made.outcome
+        made = self._judged(made, route, methods, more)
+        instead = made.outcome != before or before != "route"
+        return self._applied(made, route, OwnAnswer(instead=instead, allow=made.allow))
+
+    def _judged(
+        self,
+        made: Explanation,
+        route: RouteConfig | None,
+        methods: Sequence[str],
+        more: Sequence[str] = (),
+    ) -> Explanation:
+        """Apply what is decided before anything is asked: expectation, method, size of the body."""
+        head = self._head
+        method = self._question.method
+        if head.refusal is not None:
+            text = f"417 {head.refusal}: the only expectation met here is 100-continue."
+            return msgspec.structs.replace(made, outcome="bad-request", text=text)
+        taken = {*methods, *(("HEAD",) if "GET" in methods else ())}
+        allow = ""
+        if taken or more:
+            allow = ", ".join([*sorted({*taken, *more} - {"OPTIONS"}), "OPTIONS"])
+        if allow and method not in taken and method == "OPTIONS":
+            text = f"204: the gateway answers OPTIONS itself; there are {allow}."
+            return msgspec.structs.replace(made, outcome="options", text=text, allow=allow)
+        if allow and method not in taken:
+            text = f"405: {method} is not taken here; there are {allow}."
+            return msgspec.structs.replace(
+                made, outcome="method-not-allowed", text=text, allow=allow
+            )
+        limits = self._listener.limits
+        if route is not None and route.limits:
+            limits = self._front.limits[route.limits]
+        text = ""
+        if head.content_length > limits.body_bytes:
+            text = f"413 body-too-large: the body has {head.content_length} bytes; at most {limits.body_bytes} pass."
+        elif route is not None and isinstance(route.action, ProxyAction):
+            counted = head.values(b"max-forwards") if head.method in HOPS_COUNTED else ()
+            if any(value.isdigit() and int(value[:10]) == 0 for value in counted):
+                text = "405 method-not-allowed: max-forwards is 0, and a gateway is no origin."
+        return msgspec.structs.replace(made, outcome="bad-request", text=text) if text else made
 
     def _applied(
         self,
         made: Explanation,
         route: RouteConfig | None,
-        inherited: Inherited,
-        location: str = "",
+        answer: OwnAnswer,
     ) -> Explanation:
         """Add what applies to the request: fields, limits, pool, pages."""
         front, listener = self._front, self._listener
+        inherited = self._inherited(route)
         edits = front.edits[inherited.edits] if inherited.edits >= 0 else HeaderEdits()
         name = "" if route is None else route.name
-        subject = Subject(self._head, self._host, listener, name, self._question.client)
+        subject = Subject(self._head, listener, name, self._question.client, self._believed)
         action = None if route is None else route.action
-        if isinstance(action, RedirectAction):
+        if isinstance(action, RedirectAction) and not answer.instead:
             location = Location(action.to).fill(subject).decode()
+            answer = msgspec.structs.replace(answer, location=location)
         pool: PoolFacts | None = None
         request: tuple[Line, ...] = ()
         if isinstance(action, ProxyAction):
             found = next((one for one in front.pools if one.name == action.pool), None)
             pool = None if found is None else pool_facts(found, self._origins)
-            request = request_lines(self._head, action, edits.request, subject, listener)
-        own = action_lines(self._head, route, listener, location, self._origins)
+            if not answer.instead:
+                request = request_lines(self._head, action, edits.request, subject, listener)
+        own = action_lines(self._head, route, listener, answer, self._origins)
         return msgspec.structs.replace(
             made,
-            location=location,
+            location=answer.location,
             pool=pool,
             limits=limit_settings(front, listener, route, self._origins),
             request_fields=request,

@@ -9,6 +9,7 @@ import msgspec
 from torchgate.routing.edits import FRAMING, FieldEdits
 from torchgate.routing.explain_places import is_trusted
 from torchgate.routing.explain_settings import Origins, Path
+from torchgate.routing.table import host_name
 from torchgate.routing.template import PLACEHOLDERS
 from torchgate.schema.config import ListenerConfig
 from torchgate.schema.routes import (
@@ -19,6 +20,7 @@ from torchgate.schema.routes import (
     RouteConfig,
     StaticAction,
 )
+from torchgate.wire.forwarded import Forwarded, forwarded_lines
 from torchgate.wire.head import Head
 from torchgate.wire.target import encode
 
@@ -36,6 +38,15 @@ _FORWARDED = (
 )
 
 
+HOPS_COUNTED = frozenset((b"OPTIONS", b"TRACE"))
+"""Methods of which ``max-forwards`` counts the ways (RFC 9110 section 7.6.2)."""
+
+
+def is_count(value: bytes) -> bool:
+    """Whether a ``max-forwards`` is a number that counts."""
+    return value.isdigit() and len(value) <= 9
+
+
 class Line(msgspec.Struct, frozen=True, kw_only=True):
     """One header field.
 
@@ -51,25 +62,58 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
 
 
+class OwnAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the gateway answers by itself.
+
+    Attributes:
+        instead: No action is asked.
+        location: Where a redirect leads, or empty.
+        allow: Methods that are named, or empty.
+    """
+
+    instead: bool = False
+    location: str = ""
+    allow: str = ""
+
+
 class Subject:
     """The request that is explained, as a source of placeholders.
 
     Args:
         head: Its head; the path is normalised already.
-        host: Its host, without port.
         listener: Where it comes to.
         route: Name of its route, or empty.
-        client: Address of the client.
+        client: Address at the other end of the connection.
+        believed: What that one is believed of others; None when it is the client.
+
+    Attributes:
+        peer: Address at the other end of the connection.
+        hops, host, port: From the client to here, its Host, and the port it connected to, as pools are told.
     """
 
     def __init__(
-        self, head: Head, host: str, listener: ListenerConfig, route: str, client: str
+        self,
+        head: Head,
+        listener: ListenerConfig,
+        route: str,
+        client: str,
+        believed: Forwarded | None = None,
     ) -> None:
         path = encode(head.normal)
         scheme = b"http" if listener.tls is None else b"https"
+        self.peer = client
+        self.hops: tuple[bytes, ...] = (client.encode(),)
+        self.port = b"%d" % listener.port if listener.port else b""
+        self.host = head.host
+        if believed is not None:
+            client = believed.client.decode()
+            self.hops = believed.hops
+            self.host = believed.host or head.host
+            self.port = believed.port or (b"" if believed.scheme else self.port)
+            scheme = believed.scheme or scheme
         values = {
             "client_ip": client.encode(),
-            "host": host.encode("latin-1"),
+            "host": host_name(head.host).encode("latin-1"),
             "listener": listener.name.encode(),
             "method": head.method,
             "path": path,
@@ -82,6 +126,12 @@ class Subject:
         if values.keys() != PLACEHOLDERS.keys():
             raise RuntimeError("a placeholder has no value in explanations")
         self._values = values
+
+    def forwarded(self) -> dict[str, str]:
+        """Return the fields that tell a pool who the client is."""
+        lines = forwarded_lines(self.hops, self._values["scheme"], self.host, self.port)
+        parted = (line.partition(": ") for line in lines.decode("latin-1").splitlines())
+        return {name: value for name, _, value in parted}
 
     def placeholder(self, name: str) -> bytes:
         """Return the value of a placeholder."""
@@ -118,7 +168,6 @@ def request_lines(
     listener: ListenerConfig,
 ) -> tuple[Line, ...]:
     """Return the fields of the request that goes to the pool."""
-    peer = subject.placeholder("client_ip").decode()
     changed = edited(edits, subject)
     drops = {edit.name for edit in edits if edit.kind != "add"}
     lines = [Line(name="host", value=_host(head, action), kind="own", origin=OURS)]
@@ -135,20 +184,19 @@ def request_lines(
             continue
         if plain.startswith(("proxy", "x-client-cert-")):
             continue
-        if plain.startswith("x-forwarded-") and not is_trusted(listener, peer):
+        if plain.startswith("x-forwarded-") and not is_trusted(listener, subject.peer):
             continue
         text = value.decode("utf-8", "replace")
+        if name == "max-forwards" and head.method in HOPS_COUNTED and is_count(value):
+            text = str(int(value) - 1)  # RFC 9110 section 7.6.2
         lines.append(Line(name=name, value=text, kind="keep", origin="client"))
-    scheme = subject.placeholder("scheme").decode()
-    client = subject.placeholder("client_ip").decode()
+    if head.content_length >= 0:
+        length = str(head.content_length)
+        lines.append(Line(name="content-length", value=length, kind="own", origin=OURS))
     passed = [value.decode("latin-1") for value in head.values(b"cdn-loop") if value]
     own = {
         "cdn-loop": ", ".join([*passed, "torchgate"]),
-        "x-forwarded-for": client,
-        "x-forwarded-proto": scheme,
-        "x-forwarded-host": head.host.decode("latin-1"),
-        "x-forwarded-port": str(listener.port) if listener.port else "",
-        "forwarded": f'for={client};host="{head.host.decode("latin-1")}";proto={scheme}',
+        **subject.forwarded(),
         "x-request-id": subject.placeholder("request_id").decode(),
     }
     wanted = b",".join(head.values(b"upgrade")).decode("latin-1").lower()
@@ -177,7 +225,11 @@ def response_lines(
 
 
 def action_lines(
-    head: Head, route: RouteConfig | None, listener: ListenerConfig, location: str, origins: Origins
+    head: Head,
+    route: RouteConfig | None,
+    listener: ListenerConfig,
+    answer: OwnAnswer,
+    origins: Origins,
 ) -> list[Line]:
     """Return the fields that an answer made here has: those of a redirect, a fixed text, files; HSTS and CORS.
 
@@ -185,7 +237,7 @@ def action_lines(
         head: The request.
         route: Its route; None for none.
         listener: Where it came to.
-        location: Where a redirect leads, or empty.
+        answer: What is answered before or in place of an action.
         origins: Where values were written.
     """
     found: list[Line] = []
@@ -193,14 +245,17 @@ def action_lines(
         path: Path = ("listeners", listener.name, "tls", "hsts")
         found.append(_own("strict-transport-security", listener.tls.hsts, origins.origin(path)))
     action = None if route is None else route.action
-    if isinstance(action, ProxyAction):
+    if isinstance(action, ProxyAction) and not answer.instead:
         return found
     found += [_own("server", "torchgate", ""), _own("date", "<now>", "")]
     where: Path = () if route is None else ("routes", route.name)
-    if isinstance(action, RedirectAction):
-        found.append(_own("location", location, origins.origin((*where, "redirect"))))
-    elif location:  # its host sends it to https
-        found.append(_own("location", location, ""))
+    if answer.allow:
+        found.append(_own("allow", answer.allow, ""))
+    if answer.instead:
+        if answer.location:  # its host sends it to https
+            found.append(_own("location", answer.location, ""))
+    elif isinstance(action, RedirectAction):
+        found.append(_own("location", answer.location, origins.origin((*where, "redirect"))))
     elif isinstance(action, RespondAction) and action.body:
         written = origins.origin((*where, "respond", "content_type"))
         found.append(_own("content-type", action.content_type, written))

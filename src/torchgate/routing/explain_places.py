@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_address, ip_network
-from urllib.parse import SplitResult
 
 import msgspec
 
+from torchgate.routing.explain_question import Asked
 from torchgate.routing.explain_settings import Origins
 from torchgate.routing.table import best_host
 from torchgate.schema.config import ListenerConfig
@@ -66,7 +66,7 @@ class CertificateFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose_listener(
-    listeners: Sequence[ListenerConfig], url: SplitResult, name: str
+    listeners: Sequence[ListenerConfig], url: Asked, name: str
 ) -> tuple[ListenerConfig | None, str]:
     """Return the listener a URL leads to, and why it is this one; None when ``name`` is none.
 
@@ -113,13 +113,11 @@ def client_notes(listener: ListenerConfig, client: str, head: Head) -> Iterator[
         for name, _ in head.fields
         if name == b"forwarded" or name.startswith(b"x-forwarded-")
     ]
+    if not said:
+        return
     if is_trusted(listener, client):
-        if said:
-            yield (
-                f"{client} is a trusted proxy of the listener: a gateway believes its {', '.join(said)}; "
-                "here --client and the listener's scheme are taken"
-            )
-    elif said:
+        yield f"{client} is a trusted proxy of the listener: its {', '.join(said)} counts"
+    else:
         yield f"{', '.join(said)} of {client} is not believed: it is no trusted proxy of the listener"
 
 
@@ -133,8 +131,14 @@ def is_trusted(listener: ListenerConfig, client: str) -> bool:
 
 def host_config(front: FrontConfig, host: str) -> HostConfig | None:
     """Return the demands on a host, or None."""
-    by_name = {one.host: one for one in front.hosts}
+    by_name = {one.host.strip("[]"): one for one in front.hosts}
     return by_name.get(best_host(host, by_name))
+
+
+def https_port(listeners: Sequence[ListenerConfig]) -> int:
+    """Return where plain requests are sent that should be https: the default port if it is there, else the first."""
+    ports = [listener.port for listener in listeners if listener.tls is not None]
+    return 443 if 443 in ports or not ports else ports[0]
 
 
 def host_facts(host: HostConfig, origins: Origins) -> HostFacts:
@@ -148,18 +152,30 @@ def host_facts(host: HostConfig, origins: Origins) -> HostFacts:
 
 
 def certificate_facts(
-    front: FrontConfig, listener: ListenerConfig, host: str, origins: Origins, unix_s: float
+    front: FrontConfig,
+    listener: ListenerConfig,
+    asked: tuple[str, str],
+    origins: Origins,
+    unix_s: float,
 ) -> CertificateFacts | None:
-    """Return the certificate a client that asks for ``host`` is shown; None for plain and refused handshakes."""
+    """Return the certificate a client is shown; None for plain and refused handshakes.
+
+    Args:
+        front: Certificates.
+        listener: Where the client connects.
+        asked: The name in the handshake (empty when it has only an address), and the host of the request.
+        origins: Where values were written.
+        unix_s: The time now.
+    """
     if listener.tls is None:
         return None
     by_name = {one.name: one for one in front.certificates}
     usable = [by_name[name] for name in listener.tls.certificates if name in by_name]
-    wildcard = "*." + host.partition(".")[2]
-    chosen = next((one for one in usable if host in one.hosts), None)
-    if chosen is None:
-        chosen = next((one for one in usable if wildcard in one.hosts), None)
-    covers = chosen is not None
+    name, host = asked
+    chosen = None
+    for wanted in (name, _wildcard(name)) if name else ():
+        if chosen is None:
+            chosen = next((one for one in usable if wanted in one.hosts), None)
     if chosen is None:
         if listener.tls.strict_sni or not usable:
             return None
@@ -169,5 +185,10 @@ def certificate_facts(
         origin=origins.origin(("certificates", chosen.name)),
         hosts=chosen.hosts,
         days_left=int((chosen.not_after_unix_s - unix_s) // 86_400),
-        covers=covers,
+        covers=host in chosen.hosts or _wildcard(host) in chosen.hosts,
     )
+
+
+def _wildcard(name: str) -> str:
+    """Return which wildcard of a certificate a name has: one label is what it stands for (RFC 9525 section 6.3)."""
+    return "*." + name.partition(".")[2]

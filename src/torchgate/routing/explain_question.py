@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -30,41 +30,98 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     client: str = "127.0.0.1"
 
 
-def split(url: str) -> SplitResult:
+class Builtin(msgspec.Struct, frozen=True, kw_only=True):
+    """What a built-in path answers.
+
+    Attributes:
+        text: In words.
+        methods: Those it takes, HEAD with GET; empty for all.
+        there: Whether there is something, or only an error that says what is not.
+    """
+
+    text: str
+    methods: tuple[str, ...] = ()
+    there: bool = True
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A URL in parts.
+
+    Attributes:
+        scheme: ``http`` or ``https``; empty for a path alone.
+        host: What goes into Host; empty for a path alone.
+        name: The same as a client puts it into a TLS handshake: lower case, without port and brackets.
+        port: Its port; None when it has none.
+        target: Path and query as they are sent, a lone question mark too.
+        fragment: What stays with the client.
+    """
+
+    scheme: str
+    host: str
+    name: str
+    port: int | None
+    target: str
+    fragment: str
+
+
+def split(url: str) -> Asked:
     """Return the parts of a URL, or of a path alone.
 
     Raises:
         ConfigError: It can't be read, or its scheme is not spoken here.
     """
+    sent, _, fragment = url.partition("#")
+    if sent.startswith("/") or sent == "*":
+        return Asked(scheme="", host="", name="", port=None, target=sent, fragment=fragment)
+    before, separator, behind = sent.partition("://")
+    if not separator or "/" in before or "?" in before:
+        before, behind = "http", sent
+    end = min((at for at in (behind.find("/"), behind.find("?")) if at >= 0), default=len(behind))
+    authority, target = behind[:end].rpartition("@")[2], behind[end:]
     try:
-        found = urlsplit(url if "://" in url or url.startswith("/") else f"http://{url}")
-        _ = found.port
+        found = urlsplit(f"{before}://{authority}")
+        port, name = found.port, found.hostname or ""
     except ValueError as error:
         raise ConfigError(
             f"{url!r} is no URL: {error}", "such as http://api.example.com/v1/x"
         ) from None
-    if found.scheme not in ("", "http", "https", "ws", "wss"):
-        raise ConfigError(
-            f"{url!r}: the scheme is {found.scheme}", "http and https are spoken here"
-        )
-    scheme = {"ws": "http", "wss": "https"}.get(found.scheme, found.scheme)
-    return found._replace(scheme=scheme, fragment="")
+    if before.lower() not in _SCHEMES:
+        raise ConfigError(f"{url!r}: the scheme is {before}", "http and https are spoken here")
+    return Asked(
+        scheme=_SCHEMES[before.lower()],
+        host=authority,
+        name=name.rstrip("."),
+        port=port,
+        target=target if target.startswith("/") else f"/{target}",
+        fragment=fragment,
+    )
 
 
-def read_head(url: SplitResult, question: Question, listener: ListenerConfig) -> tuple[Head, str]:
-    """Return the head of the request with its path normalised, and what is wrong with it, or empty."""
-    target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+def read_head(url: Asked, question: Question, listener: ListenerConfig) -> tuple[Head, str]:
+    """Return the head of the request with its path normalised, and what is wrong with it, or empty.
+
+    Returns:
+        `UNREAD` when it can't be read at all; a head with an empty ``normal`` when its path has no meaning.
+    """
     fields = list(question.fields)
     if not any(name.lower() == "host" for name, _ in fields):
-        fields.insert(0, ("host", url.netloc.rpartition("@")[2] or "localhost"))
+        fields.insert(0, ("host", url.host or "localhost"))
     lines = "".join(f"{name}: {value}\r\n" for name, value in fields)
-    raw = f"{question.method} {target} HTTP/1.1\r\n{lines}\r\n".encode("utf-8", "surrogateescape")
+    raw = f"{question.method} {url.target} HTTP/1.1\r\n{lines}\r\n"
     try:
-        head = parse_head(raw, listener.limits)
+        head = parse_head(raw.encode("utf-8", "surrogateescape"), listener.limits)
     except ProtocolError as error:
-        return Head(b"GET", b"/", FieldBlock(1, ())), f"Refused, {error.cause}: {error.detail}"
+        return UNREAD, f"Refused, {error.cause}: {error.detail}"
+    except UnicodeEncodeError:
+        return UNREAD, "Refused, bad-request: It holds half a surrogate pair."
     try:
         head.normal = normalise(head.path) if head.path != b"*" else "*"
     except RequestError as error:
         return head, f"400 {error.cause}: {error.detail}"
     return head, ""
+
+
+UNREAD = Head(b"-", b"", FieldBlock(1, ()))
+"""Stands for a head that can't be read."""
+
+_SCHEMES = {"http": "http", "https": "https", "ws": "http", "wss": "https"}

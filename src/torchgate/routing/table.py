@@ -40,6 +40,11 @@ def host_name(raw: bytes) -> str:
     return text.partition(":")[0].rstrip(".")
 
 
+def bare_host(raw: bytes) -> str:
+    """Return a Host value as certificates and connections have it: `host_name`, an IPv6 address without brackets."""
+    return host_name(raw).strip("[]")
+
+
 class _Entry(Generic[T]):
     """A route at one path of one host; those at the same place form a chain, the most specific one first."""
 

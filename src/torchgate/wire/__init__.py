@@ -10,6 +10,7 @@ Read in this order:
 - `response`: answers of one upstream connection, heads and bodies.
 - `client_hello`: the name a TLS client asks for.
 - `proxy_protocol`: what a proxy in front says about the client.
+- `forwarded`: what proxies say of a client in header fields, and what upstreams are told.
 - `target`: the one meaning of a path, and back to bytes.
 - `frames`, `reader`: gateway <-> worker; bytes to frames.
 """

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from tests.unit.gateway.handlers.recorded import context
 from torchgate.cli.app import app
-from torchgate.cli.explained import Asked, builtin_answer, report
+from torchgate.cli.explained import Asked, builtin, builtin_answer, report
 from torchgate.gateway.handlers import routes
 from torchgate.schema.config import ListenerConfig, ModelConfig
 
@@ -246,6 +246,9 @@ def test_text_for_people_holds_no_escapes_and_names_the_next_step(ask):
         ("http://x:99999/", (), {}),
         ("ftp://x/", (), {}),
         ("/", ("nocolon",), {}),
+        ("/", ("a: b\r\nc: d",), {}),
+        ("/ HTTP/1.1\r\nx: y", (), {}),
+        ("/", (), {"method": ""}),
         ("/", (), {"client": "me"}),
         ("/", (), {"listener": "nope"}),
         ("/", (), {"files": ("missing.toml",)}),
@@ -260,10 +263,16 @@ def test_a_question_that_is_none_exits_2(ask, url, headers, more):
 def test_the_built_in_paths_named_here_are_those_of_the_gateway():
     model = ModelConfig(name="net", target="x:y")
     with context(model) as made:
-        router = routes(made, ListenerConfig())
-        for path in router._exact:
-            assert builtin_answer(path, [model]), path
-            assert not builtin_answer(path, [model]).startswith("404"), path
+        for listener in (ListenerConfig(), ListenerConfig(public_metrics=True)):
+            router = routes(made, listener)
+            for path, route in router._exact.items():
+                answer = builtin(path, listener, [model])
+                assert answer is not None, path
+                assert answer.there, path
+                taken = {*answer.methods, *(("HEAD",) if "GET" in answer.methods else ())}
+                assert taken == {method.decode() for method in route.handlers}, path
+    assert builtin("/metrics", ListenerConfig(), [model]) is None
+    assert not builtin("/models/other", ListenerConfig(), [model]).there
     assert builtin_answer("/models/other", [model]).startswith("404")
     assert builtin_answer("/models/net/x", [model]).startswith("404")
     assert not builtin_answer("/other", [model])
@@ -274,7 +283,7 @@ def test_the_command_and_its_options(tmp_path, monkeypatch):
     (tmp_path / "torchgate.toml").write_text(FILE)
     (tmp_path / "more.toml").write_text("[routes.old]\nremove = true\n")
     run = CliRunner()
-    options = ["-X", "post", "-H", "accept: a", "-H", "x-b: c", "--client", "10.0.0.9"]
+    options = ["-X", "POST", "-H", "accept: a", "-H", "x-b: c", "--client", "10.0.0.9"]
     url = "http://api.example.com:8080/v1/x"
     found = json.loads(run.invoke(app, ["explain", url, *options, "--format", "json"]).stdout)
     assert found["request"].startswith("POST ")

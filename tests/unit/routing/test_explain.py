@@ -16,6 +16,7 @@ from torchgate.schema.routes import (
     ProxyAction,
     RespondAction,
     RouteConfig,
+    StaticAction,
 )
 from torchgate.schema.serve import ServeConfig
 
@@ -46,6 +47,7 @@ FRONT = FrontConfig(
     routes=(
         RouteConfig(name="all", match=match(exact("/x")), action=RespondAction(body="x")),
         RouteConfig(name="pool", match=match(exact("/pool")), action=ProxyAction(pool="app")),
+        RouteConfig(name="files", match=match(exact("/files")), action=StaticAction(root="/")),
     ),
     pools=(PoolConfig(name="app", endpoints=()),),
     certificates=(certificate("one", "a.example"), certificate("wide", "*.b.example")),
@@ -60,7 +62,9 @@ FRONT = FrontConfig(
 
 def ask(url, **more):
     config = ServeConfig(models=(), listeners=LISTENERS, front=FRONT)
-    return explain(config, Question(url=url, **more), Nowhere(), 20 * DAY_S, lambda _path: "")
+    return explain(
+        config, Question(url=url, **more), Nowhere(), 20 * DAY_S, lambda _path, _listener: None
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,6 +135,90 @@ def test_what_clients_may_not_say_is_not_shown_as_passed_on():
         assert {one.name for one in found if one.kind == "keep"} == shown
 
 
+@pytest.mark.parametrize(
+    ("url", "method", "outcome", "text", "allow"),
+    [
+        ("/files", "POST", "method-not-allowed", "405: POST is not taken here", "GET, HEAD, OPTIONS"),
+        ("/files", "get", "method-not-allowed", "405: get is not taken here", "GET, HEAD, OPTIONS"),
+        ("/files", "OPTIONS", "options", "204: the gateway answers", "GET, HEAD, OPTIONS"),
+        ("*", "OPTIONS", "options", "204: the gateway answers", "GET, HEAD, POST, OPTIONS"),
+        ("/x", "OPTIONS", "route", "The route all answers", ""),
+    ],
+)  # fmt: skip
+def test_methods_are_judged_as_gateways_do(url, method, outcome, text, allow):
+    found = ask(url, method=method)
+    assert (found.outcome, found.text[: len(text)], sorted(found.allow)) == (
+        outcome,
+        text,
+        sorted(allow),
+    )
+    named = [one.value for one in found.response_fields if one.name == "allow"]
+    assert named == ([found.allow] if allow else [])
+
+
+@pytest.mark.parametrize(
+    ("url", "method", "fields", "text"),
+    [
+        ("/x", "GET", ("expect", "more"), "417 expectation-failed"),
+        ("http://secure.b.example/x", "GET", ("expect", "more"), "417 expectation-failed"),
+        ("/pool", "PUT", ("content-length", str(10**12)), "413 body-too-large"),
+        ("/pool", "TRACE", ("max-forwards", "0"), "405 method-not-allowed: max-forwards"),
+    ],
+)
+def test_what_is_refused_whatever_its_route(url, method, fields, text):
+    found = ask(url, method=method, fields=(fields,))
+    assert (found.outcome, found.text[: len(text)]) == ("bad-request", text)
+    assert not found.request_fields
+
+
+def test_what_is_sent_is_what_was_typed():
+    assert ask("http://a.example/pool?").target == "/pool?"
+    assert ask("//x").path == "/x"
+    assert ask("a.example/x").route.name == "all"
+    assert ask("http://a.example/x?y=//z://q").route.name == "all"
+    found = ask("http://a.example/x#part")
+    assert "#part stays with the client: it is never sent" in found.notes
+    sent = {
+        one.name: one.value
+        for one in ask("/pool", fields=(("content-length", "3"),)).request_fields
+    }
+    assert sent["content-length"] == "3"
+    (counted,) = [
+        one.value
+        for one in ask("/pool", method="TRACE", fields=(("max-forwards", "3"),)).request_fields
+        if one.name == "max-forwards"
+    ]
+    assert counted == "2"
+
+
+def test_what_a_trusted_proxy_says_counts():
+    fields = (
+        ("x-forwarded-for", "203.0.113.9"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-host", "shop.example"),
+    )
+    found = ask("http://a.example/pool", fields=fields, client="10.1.1.1")
+    sent = {one.name: one.value for one in found.request_fields}
+    assert sent["x-forwarded-for"] == "203.0.113.9, 10.1.1.1"
+    assert (sent["x-forwarded-proto"], sent["x-forwarded-host"]) == ("https", "shop.example")
+    assert ask("http://secure.b.example/x", fields=fields, client="10.1.1.1").outcome == "route"
+    assert ask("http://secure.b.example/x", fields=fields).outcome == "redirect-https"
+
+
+def test_a_host_outside_the_connections_certificate_is_misdirected():
+    found = ask("https://a.example/x", fields=(("host", "x.b.example"),))
+    assert (found.outcome, found.certificate.name) == ("misdirected", "one")
+    found = ask("https://x.b.example/x", fields=(("host", "mtls.b.example"),))
+    assert found.outcome == "misdirected"
+    assert ask("https://x.b.example/x", fields=(("host", "y.b.example"),)).outcome == "route"
+    assert ask("https://192.0.2.1/x").outcome == "route"
+    assert ask("https://192.0.2.1:8443/x").outcome == "handshake-refused"
+
+
+def test_https_keeps_the_host_as_it_was_sent():
+    assert ask("http://SECURE.b.example:80/x?").location == "https://SECURE.b.example/x?"
+
+
 def test_hsts_is_told():
     fields = {one.name: one.value for one in ask("https://a.example/x").response_fields}
     assert fields["strict-transport-security"] == "max-age=9"
@@ -144,6 +232,7 @@ def test_hsts_is_told():
     [
         ({"url": "/x", "fields": (("content-length", "1"), ("transfer-encoding", "chunked"))}, "bad-framing"),
         ({"url": "/x", "method": "CONNECT"}, "connect-refused"),
+        ({"url": "/\udc00", "fields": (("x", "\ud800"),)}, "bad-request"),
         ({"url": "/\\"}, "bad-request"),
         ({"url": "/" + "x" * 20_000}, "request-line-too-long"),
     ],

@@ -161,6 +161,7 @@ class FrontRoutes:
         route = self._refusing.get(key)
         if route is None:
             route = level.like(level)
+            route.refuses = True
             route.allow = b", ".join([*sorted(methods - {b"OPTIONS"}), b"OPTIONS"])
             self._refusing[key] = route
         return route

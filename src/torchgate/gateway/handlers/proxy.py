@@ -14,7 +14,6 @@ from typing import Final
 from torchgate.clock import NS_PER_S
 from torchgate.errors import Cause, RequestError
 from torchgate.gateway.exchange import Exchange, ExchangeState
-from torchgate.gateway.forwarded import Trust, forwarded_lines
 from torchgate.gateway.handlers.proxy_errors import told
 from torchgate.gateway.handlers.proxy_head import Reading, answer_lines, read_head
 from torchgate.gateway.handlers.proxy_upgrade import agreed
@@ -31,6 +30,7 @@ from torchgate.upstream.transfer import (
     UpstreamError,
     UpstreamRequest,
 )
+from torchgate.wire.forwarded import Trust, forwarded_lines
 from torchgate.wire.head import Head
 
 GATHERED_BYTES = 256 * 1024

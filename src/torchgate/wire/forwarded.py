@@ -12,7 +12,7 @@ import ipaddress
 import re
 from collections.abc import Sequence
 
-from torchgate.gateway.exchange import Headers
+Headers = Sequence[tuple[bytes, bytes]]
 
 MAX_HOPS = 32
 """Longer lists are read up to here from the right; nobody has so many proxies."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchgate.gateway.forwarded import Trust, forwarded_lines, node_address
+from torchgate.wire.forwarded import Trust, forwarded_lines, node_address
 
 TRUST = Trust(("10.0.0.0/8", "fd00::/8", "192.0.2.7"))
 PEER = b"10.0.0.1"
