@@ -148,7 +148,7 @@ class RetryConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     Attributes:
         attempts: Tries in all, without those that found no connection; 1 switches retries off.
         budget: Retries as a share of requests.
-        budget_min: Retries per second that are allowed in any case.
+        budget_min: Retries per second that are allowed in any case; 0 for none.
         statuses: Answers that count as failures for idempotent requests whose body is still here.
     """
 

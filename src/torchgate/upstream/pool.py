@@ -136,7 +136,7 @@ class Pool:
         if len(self.pending) >= self.limits.pending:
             transfer.refuse(
                 Cause.POOL_FULL,
-                f"all its endpoints are at their limits, and {len(self.pending)} requests wait already",
+                f"it is at its limits, and {len(self.pending)} requests wait already",
                 retry_after_s=1,
             )
             return
@@ -198,7 +198,13 @@ class Pool:
     # --- connections --------------------------------------------------------------------------
 
     def connect(self, attempt: Attempt, now_ns: int, *, fresh: bool) -> None:
-        """Give an attempt a connection: a kept one, or (``fresh``: if there may be one more) a new one, which takes a while."""
+        """Give an attempt a connection: a kept one, or a new one, which takes a while.
+
+        Args:
+            attempt: The try.
+            now_ns: Present time.
+            fresh: Take a new one, unless the endpoint has its most already.
+        """
         endpoint = attempt.endpoint
         if endpoint.idle and (not fresh or endpoint.connections >= endpoint.most_connections):
             safe = attempt.transfer.request.idempotent

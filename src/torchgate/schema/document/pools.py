@@ -62,7 +62,12 @@ Timeouts = table("Timeouts", pools.Timeouts)
 Retry = table(
     "Retry",
     pools.RetryConfig,
-    types={"statuses": _STATUSES, "attempts": values.count(1, 100), "budget": values.real(0, 100)},
+    types={
+        "statuses": _STATUSES,
+        "attempts": values.count(1, 100),
+        "budget": values.real(0, 100),
+        "budget_min": values.count(0, 1_000_000),
+    },
 )
 
 
