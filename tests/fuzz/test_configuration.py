@@ -2,14 +2,18 @@
 
 import typing
 
+import jsonschema_rs
+import pytest
 import rtoml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from torchgate.cli.checks import RoomChecks
 from torchgate.schema.document.loading import load
 from torchgate.schema.document.mistakes import DocumentError
-from torchgate.schema.document.objects import Document
+from torchgate.schema.document.objects import Document, Service
+from torchgate.schema.document.published import document_schema
 from torchgate.schema.document.reading import KINDS, _table_in
 from torchgate.schema.document.sources import OBJECTS
 from torchgate.schema.document.tables import Of, Table
@@ -97,3 +101,46 @@ def test_any_document_is_a_service_or_a_list_of_mistakes(tmp_path, tree, over, o
             assert "Value error" not in mistake.what
             assert "Input should be" not in mistake.what, mistake
             assert mistake.line or "nothing to serve" in mistake.what or "is empty" in mistake.what
+
+
+def schema_of(section):
+    made = document_schema()
+    node = made["properties"][section]
+    node = node if section == "service" else node["additionalProperties"]
+    return jsonschema_rs.validator_for({"$defs": made["$defs"], **node})
+
+
+TABLES = {**KINDS, "service": Service}
+SCHEMAS = {section: schema_of(section) for section in TABLES}
+SHAPES = ("extra_forbidden", "missing", "model_type", "list_type")
+
+
+NEEDED = {
+    "pools": {"endpoints": ["a:1"]},
+    "models": {"target": "m:net"},
+    "certificates": {"chain": "x", "key": "x"},
+}
+
+
+@pytest.mark.parametrize("section", TABLES)
+def test_the_schema_for_editors_agrees_with_the_reader(section):
+    kind = TABLES[section]
+    keys = tables_in(kind)
+    one_key = st.sampled_from(sorted(keys)).flatmap(
+        lambda key: values_of(keys[key], 1).map(lambda value: {key: value})
+    )
+
+    @given(one_key | written(kind, 1))
+    @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    def agree(made):
+        table = {**NEEDED.get(section, {}), **made}
+        try:
+            kind.model_validate(table)
+        except ValidationError as error:
+            shapes = [one for one in error.errors() if one["type"] in SHAPES]
+            if shapes:  # other values may be refused for more than a schema can say
+                assert not SCHEMAS[section].is_valid(table), shapes
+        else:
+            SCHEMAS[section].validate(table)
+
+    agree()

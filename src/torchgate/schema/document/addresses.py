@@ -6,6 +6,7 @@ import ipaddress
 import os
 import re
 import stat
+from typing import Annotated
 
 import msgspec
 
@@ -115,3 +116,36 @@ def name_server(value: object) -> str:
     if not 0 < port <= 65535:
         raise wrong(f"port {port} is out of range", "from 1 to 65535")
     return found
+
+
+def network(value: object) -> str:
+    """Return a network, ``10.0.0.0/8``, or one address."""
+    found = values.text(value)
+    try:
+        return str(ipaddress.ip_network(found))
+    except ValueError as error:
+        raise wrong(
+            f"got {values.shown(value)}, expected a network such as 10.0.0.0/8: {error}"
+        ) from None
+
+
+def peer(value: object) -> str:
+    """Return a network, or ``unix:`` for those who come by a Unix socket."""
+    return "unix:" if values.text(value) == "unix:" else network(value)
+
+
+Networks = Annotated[
+    tuple[str, ...],
+    values.Parsed(
+        values.many(network),
+        values.one_of(values.STRING, {"type": "array", "items": values.STRING}),
+    ),
+]
+
+Peers = Annotated[
+    tuple[str, ...],
+    values.Parsed(
+        values.many(peer),
+        values.one_of(values.STRING, {"type": "array", "items": values.STRING}),
+    ),
+]

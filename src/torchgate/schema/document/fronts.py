@@ -87,6 +87,7 @@ class Fronts:
                 self._hosts[found] = said
         # The most specific first: exact names, then wildcards, longer ones first.
         self._by_rank = sorted(self._hosts, key=lambda host: (host.startswith("*."), -len(host)))
+        self._said_at: dict[str, tuple[Said, ...]] = {}
         self._known: dict[tuple[str, str], Inherited] = {}
         self._known_hosts: dict[tuple[str, str], int] = {}
 
@@ -184,8 +185,17 @@ class Fronts:
             return ""
         return next((one for one in self._by_rank if covers(one, host)), "")
 
+    def _at(self, host: str) -> tuple[Said, ...]:
+        """Return what a host object and the wider ones that cover it say, the widest first."""
+        if not host:
+            return ()
+        if host not in self._said_at:
+            wider = (one for one in reversed(self._by_rank) if covers(one, host))
+            self._said_at[host] = tuple(self._hosts[one] for one in wider)
+        return self._said_at[host]
+
     def _inherited(self, listener: str, host: str, own: Said) -> Inherited:
-        levels = [self._listeners.get(listener, NOTHING), self._hosts.get(host, NOTHING), own]
+        levels = [self._listeners.get(listener, NOTHING), *self._at(host), own]
         if own is not NOTHING:
             return self.merger.inherited(levels)
         key = (listener, host)

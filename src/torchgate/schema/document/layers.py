@@ -12,7 +12,7 @@ from torchgate.schema.document import values
 from torchgate.schema.document.environment import Filled
 from torchgate.schema.document.secrets import SCHEMA as SECRET_SCHEMA
 from torchgate.schema.document.secrets import Secret, secret
-from torchgate.schema.document.tables import Of, Short, Table, table
+from torchgate.schema.document.tables import Listed, Of, Table, table
 from torchgate.schema.document.wrongs import each, wrong
 from torchgate.schema.routes import ErrorPage
 
@@ -127,9 +127,7 @@ class Layer(Table):
     headers: Headers | None = Field(
         None, description="Changes of header fields, merged with those of the levels above."
     )
-    pages: (
-        Annotated[list[Annotated[Any, Of(Page)]], Short(values.listed, {"type": "object"})] | None
-    ) = Field(
+    pages: Annotated[list[Annotated[Any, Of(Page)]], Listed("a table")] | None = Field(
         None,
         description="Error pages; the first that fits is taken, those of deeper levels come first.",
     )

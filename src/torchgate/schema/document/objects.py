@@ -8,7 +8,7 @@ from pydantic import Field
 
 from torchgate.schema import amounts, config
 from torchgate.schema.document import names, values
-from torchgate.schema.document.addresses import Address, address, name_server
+from torchgate.schema.document.addresses import Address, Peers, address, name_server
 from torchgate.schema.document.layers import Level, Policy
 from torchgate.schema.document.limits import Limits
 from torchgate.schema.document.pools import Pool
@@ -82,8 +82,8 @@ Listener = table(
             ),
         ]
         | None,
-        "proxy_protocol": values.Peers,
-        "trusted_proxies": values.Peers,
+        "proxy_protocol": Peers,
+        "trusted_proxies": Peers,
     },
     base=_ListenerBase,
 )
@@ -110,13 +110,16 @@ class Host(Level):
     redirect_https: values.Flag = Field(False, description="Send plain requests to https.")
 
 
+_TEXT_OR_NUMBER = values.one_of(values.STRING, {"type": "integer", "minimum": 0})
+
+
 class Model(Table):
     """A model to serve; what isn't given is decided from the machine or by measurement."""
 
     target: values.FullText = Field(
         description="`path.py:name`, `package.module:name`, a `.pt2` or a `.pt` file; relative to this file."
     )
-    version: Annotated[str, values.Parsed(values.of_amounts(amounts.version), values.STRING)] = (
+    version: Annotated[str, values.Parsed(values.of_amounts(amounts.version), _TEXT_OR_NUMBER)] = (
         Field("1", description="Version shown to clients.")
     )
     example: values.Text = Field(
@@ -146,7 +149,7 @@ class Model(Table):
         4096, description="Rows that may wait in one replica before 503."
     )
     memory_limit: Annotated[
-        int, values.Parsed(values.of_amounts(amounts.memory_limit), values.STRING)
+        int, values.Parsed(values.of_amounts(amounts.memory_limit), _TEXT_OR_NUMBER)
     ] = Field(0, description="Replace a replica that grows beyond this, such as `2GiB`.")
     nonfinite: Annotated[Any, values.word("count", "error")] = Field(
         "count", description="What a NaN or Inf in an output does."

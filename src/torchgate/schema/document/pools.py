@@ -8,8 +8,9 @@ from pydantic import Field
 
 from torchgate.schema import pools
 from torchgate.schema.document import values
+from torchgate.schema.document.addresses import Networks
 from torchgate.schema.document.secrets import SecretText
-from torchgate.schema.document.tables import Of, Short, Table, table
+from torchgate.schema.document.tables import Listed, Of, Short, Table, table
 
 _STATUSES = values.numbers(100, 599)
 
@@ -103,7 +104,7 @@ Pool = table(
     types={
         "endpoints": Annotated[
             list[Annotated[Any, Of(Endpoint), Short(_endpoint, values.STRING)]],
-            Short(values.listed, values.STRING),
+            Listed("text", "a table"),
         ],
         "tls": Annotated[Any, Of(Tls), Short(_tls, {"const": True})] | None,
         "health": Annotated[
@@ -113,7 +114,7 @@ Pool = table(
         "limits": Annotated[Any, Of(Limits)],
         "timeouts": Annotated[Any, Of(Timeouts)],
         "retry": Annotated[Any, Of(Retry), Short(_retry, {"const": False})],
-        "allow": values.Networks,
+        "allow": Networks,
         "sticky_cookie": values.Token,
         "load_header": values.Token,
         "sticky_secret": SecretText,

@@ -121,6 +121,25 @@ class Short:
         return {"anyOf": [self._schema, handler(schema)]}
 
 
+class Listed(Short):
+    """Annotation of a list: one value may stand in its place, or a variable with values between commas.
+
+    Args:
+        words: What one value is, for messages.
+    """
+
+    def __init__(self, *words: str) -> None:
+        super().__init__(values.listed, {})
+        self.words = words
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchema:
+        """Return the JSON Schema of one value, and of the list."""
+        made = handler(schema)
+        return {"anyOf": [made["items"], made]}
+
+
 class OrName:
     """Annotation of a table: a name may be written in its place, and is kept as it is."""
 
@@ -166,6 +185,8 @@ def simpler(parts: Iterable[Any], *, is_item: bool) -> tuple[str, ...]:
 
 
 def _in_words(schema: JsonSchema) -> tuple[str, ...]:
+    if not schema:
+        return ()
     if "anyOf" in schema:
         return tuple(word for one in schema["anyOf"] for word in _in_words(one))
     if "const" in schema or "enum" in schema:

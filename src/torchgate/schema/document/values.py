@@ -248,8 +248,14 @@ def size(*, zero: bool) -> Callable[[object], int]:
 
 
 def of_amounts(parse: Callable[[str], Any]) -> Callable[[object], Any]:
-    """Return a parser from one of `torchgate.schema.amounts`."""
-    return lambda value: _amount(value, parse)
+    """Return a parser from one of `torchgate.schema.amounts`, for text and whole numbers."""
+
+    def parse_amount(value: object) -> Any:
+        if type(value) is not int:
+            prose(value)
+        return _amount(value, parse)
+
+    return parse_amount
 
 
 def _amount(value: object, parse: Callable[[str], Any]) -> Any:
@@ -317,20 +323,6 @@ def _part(value: Filled, one: str) -> Filled:
     return part
 
 
-def network(value: object) -> str:
-    """Return a network, ``10.0.0.0/8``, or one address."""
-    found = text(value)
-    try:
-        return str(ipaddress.ip_network(found))
-    except ValueError as error:
-        raise wrong(f"got {shown(value)}, expected a network such as 10.0.0.0/8: {error}") from None
-
-
-def peer(value: object) -> str:
-    """Return a network, or ``unix:`` for those who come by a Unix socket."""
-    return "unix:" if text(value) == "unix:" else network(value)
-
-
 def one_of(*schemas: JsonSchema) -> JsonSchema:
     """Return the JSON Schema of alternatives."""
     return {"anyOf": list(schemas)}
@@ -347,12 +339,6 @@ FullText = Annotated[str, Parsed(full_text, {**STRING, "minLength": 1})]
 Flag = Annotated[bool, Parsed(flag, one_of({"type": "boolean"}, VARIABLE))]
 Texts = Annotated[
     tuple[str, ...], Parsed(many(full_text), one_of(STRING, {"type": "array", "items": STRING}))
-]
-Peers = Annotated[
-    tuple[str, ...], Parsed(many(peer), one_of(STRING, {"type": "array", "items": STRING}))
-]
-Networks = Annotated[
-    tuple[str, ...], Parsed(many(network), one_of(STRING, {"type": "array", "items": STRING}))
 ]
 Port = Annotated[
     int,

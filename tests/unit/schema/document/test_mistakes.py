@@ -180,6 +180,8 @@ ONE = [
     ('[listeners.w]\naddress = "1.2.3:80"', "which is no IP address"),
     ('[pools.p]\nendpoints = ["10.0.0.256:80"]', "which is no IP address"),
     ('[models."a b"]\ntarget = "m:net"', "models.\"a b\": 'a b' can't be a served name"),
+    ('[models.net]\ntarget = "m:net"\nversion = 1.5', "version: got 1.5, expected text | put it in"),
+    ('[models.net]\ntarget = "m:net"\nversion = true', "version: got true, expected text"),
     ("[models.net]", "models.net: the key 'target' is missing"),
     ('[models.net]\ntarget = "nix.py:net"', "models.net.target: nix.py doesn't exist"),
     ('[models.stats]\ntarget = "m:net"', "'stats' can't be a served name"),
