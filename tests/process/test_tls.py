@@ -101,7 +101,10 @@ def test_a_file_with_certificates_is_served_by_name_over_every_kind_of_listener(
         local = ("--unix-socket", tmp_path / "gate.sock")
         assert curl(*local, "http://other.test/hello") == "hello"
         assert curl("-i", *local, "http://site.test/hello").startswith("HTTP/1.1 308 ")
-        by_https = ("-H", "x-forwarded-proto: https")  # said by the proxy in front, which is believed
+        by_https = (
+            "-H",
+            "x-forwarded-proto: https",
+        )  # said by the proxy in front, which is believed
         assert curl(*local, *by_https, "http://site.test/hello") == "hello"
         with urllib.request.urlopen(service.metrics_url) as metrics:
             text = metrics.read().decode()

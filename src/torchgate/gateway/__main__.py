@@ -7,12 +7,16 @@ import gc
 import signal
 import socket
 import sys
+import traceback
 
 import uvloop
 
 from torchgate.clock import SystemClock
 from torchgate.gateway.server import GC_THRESHOLDS, Gateway, say
 from torchgate.link.control import ControlLink
+
+FLUSH_S = 1.0
+"""Time for what is still to be said at the end."""
 
 
 def main() -> int:
@@ -28,6 +32,7 @@ def main() -> int:
     )  # from here on, since a large configuration makes many objects at once
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(link))
+    say.flush(FLUSH_S)
     return 0
 
 
@@ -48,10 +53,14 @@ class _Reports:
         self._count = 0
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        del loop
         self._count += 1
         if self._count <= self.WHOLE:
-            say(f"error in the event loop: {context.get('message')}")
-            loop.default_exception_handler(context)
+            error = context.get("exception")
+            trace = ""
+            if isinstance(error, BaseException):
+                trace = "\n" + "".join(traceback.format_exception(error)).rstrip()
+            say(f"error in the event loop: {context.get('message')}{trace}")
         elif self._count % 1000 == 0:
             say(f"{self._count} errors in the event loop so far, last: {context.get('message')}")
 

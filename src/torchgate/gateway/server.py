@@ -14,7 +14,6 @@ import enum
 import gc
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable
 
@@ -35,6 +34,7 @@ from torchgate.link.control import ControlLink, LinkClosed
 from torchgate.link.load_table import LoadTable
 from torchgate.observe.counters import CounterBlock
 from torchgate.observe.logs import AccessLog
+from torchgate.observe.notices import Notices
 from torchgate.observe.resident import Resident
 from torchgate.observe.stall import StallWatch
 from torchgate.schema.config import ListenerConfig
@@ -90,6 +90,9 @@ TRANSITIONS: dict[GatewayState, tuple[GatewayState, ...]] = {
     GatewayState.DONE: (),
 }
 
+
+say = Notices("torchgate gateway")
+"""What people shall hear, on standard error: never waits."""
 
 _TOO_EARLY = "the supervisor's first message to a gateway must be ConfigureGateway"
 
@@ -457,10 +460,3 @@ def _https_port(listeners: tuple[ListenerConfig, ...]) -> int:
     """Return where plain requests are sent that should be https: the default port if it is there, else the first."""
     ports = [listener.port for listener in listeners if listener.tls is not None]
     return 443 if 443 in ports or not ports else ports[0]
-
-
-def say(text: str) -> None:
-    """Write one line for people to standard error; one that is gone or full is no reason to stop."""
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"torchgate gateway: {text}\n")
-        sys.stderr.flush()

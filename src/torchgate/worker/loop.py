@@ -274,7 +274,7 @@ class IoLoop:
         except LinkClosed:
             self._close(link)
         except ProtocolError as error:
-            self._log.line(f"closing the link to gateway {link.gateway}: {error.detail}")
+            self._log(f"closing the link to gateway {link.gateway}: {error.detail}")
             self._close(link)
 
     def _flush(self, link: GatewayLink) -> None:
@@ -318,7 +318,7 @@ class IoLoop:
         if isinstance(message, LoadModel):
             self._activity = Activity(fds[1])
             self._activity.beat(time.monotonic_ns())
-            self._log.name = f"{message.model.name}/{message.replica}"
+            self._log.is_of(f"{message.model.name}/{message.replica}")
             self.orders.put(LoadOrder(message, fds[0], self._activity))
         elif isinstance(message, AttachGateway):
             self._attach(message, fds)

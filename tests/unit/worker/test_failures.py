@@ -5,7 +5,6 @@ import re
 import threading
 
 from torchgate.clock import NS_PER_S
-from torchgate.worker import log as log_module
 from torchgate.worker.failures import BURST, LINES, PLACES, WINDOW_NS, Failures
 from torchgate.worker.log import WorkerLog
 
@@ -119,9 +118,10 @@ def odd(kind):
 
 def test_the_log_tells_the_count_by_itself_and_at_the_end(monkeypatch):
     reading, writing = os.pipe()
-    monkeypatch.setattr(log_module, "_STDERR", writing)
+    monkeypatch.setattr("torchgate.observe.notices._STDERR", writing)
     monkeypatch.setattr("torchgate.worker.failures.WINDOW_NS", NS_PER_S // 5)
-    log = WorkerLog("m/0")
+    log = WorkerLog()
+    log.is_of("m/0")
     error = raised()
     threads = [
         threading.Thread(target=log.failure, args=("decode failed", b"r", error)) for _ in range(50)
