@@ -16,6 +16,7 @@ class NameServer:
         records: ``(name, type) -> [text, ...]``; SRV texts are ``priority weight port target``.
         ttl: Seconds, of every record.
         code: What is answered instead, when not 0.
+        failing: ``(name, type)`` that are answered with SERVFAIL.
         silent: Answers nothing at all.
         asked: Names asked for, with the time of each question.
     """
@@ -24,6 +25,7 @@ class NameServer:
         self.records = {}
         self.ttl = 1
         self.code = 0
+        self.failing = set()
         self.silent = False
         self.asked = []
         self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -54,6 +56,8 @@ class NameServer:
         texts = self.records.get((name, kind), [])
         known = any(key[0] == name for key in self.records)
         code = self.code or (0 if known else NXDOMAIN)
+        if (name, kind) in self.failing:
+            code = SERVFAIL
         texts = texts if code == 0 else []
         head = data[:2] + struct.pack(">HHHHH", 0x8180 | code, 1, len(texts), 0, 0)
         records = b"".join(self._record(kind, text) for text in texts)

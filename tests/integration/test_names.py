@@ -125,6 +125,61 @@ def test_both_families_are_endpoints_where_there_is_a_way_to_both(dns):
     play(scene)
 
 
+def test_half_an_answer_takes_nothing_away(dns):
+    """One family can't be asked for: its addresses stay, as they would if nothing could be asked for."""
+    dns.records["app.test", A] = ["127.0.0.1"]
+    dns.records["app.test", AAAA] = ["2001:db8::1"]
+
+    async def scene():
+        from torchgate.supervisor.names import LookupFailed
+        from torchgate.supervisor.resolve import Resolver
+
+        resolver = Resolver([dns.address], routed=lambda _address: True)
+        both = await resolver.lookup("app.test", 80, "name")
+        for kind, left in ((A, "2001:db8::1"), (AAAA, "127.0.0.1")):
+            dns.failing = {("app.test", kind)}
+            with pytest.raises(LookupFailed) as caught:
+                await resolver.lookup("app.test", 80, "name", fresh=True, known=both.found)
+            assert not caught.value.gone
+            first = await resolver.lookup("app.test", 80, "name", fresh=True)
+            assert [one.address for one in first.found] == [left], "better than nothing"
+        dns.failing = set()
+        dns.records["app.test", A] = []
+        less = await resolver.lookup("app.test", 80, "name", fresh=True, known=both.found)
+        assert [one.address for one in less.found] == ["2001:db8::1"]
+        await resolver.close()
+
+    play(scene)
+
+
+def test_half_a_service_takes_nothing_away(dns):
+    dns.records["_http._tcp.app.test", SRV] = ["1 1 80 a.test", "1 1 80 b.test"]
+    dns.records["a.test", A] = ["127.0.0.1"]
+    dns.records["b.test", A] = ["127.0.0.2"]
+
+    async def scene():
+        from torchgate.supervisor.names import LookupFailed
+        from torchgate.supervisor.resolve import Resolver
+
+        resolver = Resolver([dns.address])
+        asked = ("_http._tcp.app.test", 0, "srv")
+        both = await resolver.lookup(*asked)
+        assert [one.address for one in both.found] == ["127.0.0.1", "127.0.0.2"]
+        dns.failing = {("b.test", A), ("b.test", AAAA)}
+        with pytest.raises(LookupFailed) as caught:
+            await resolver.lookup(*asked, fresh=True, known=both.found)
+        assert not caught.value.gone
+        first = await resolver.lookup(*asked, fresh=True)
+        assert [one.address for one in first.found] == ["127.0.0.1"]
+        dns.failing = set()
+        del dns.records["b.test", A]
+        less = await resolver.lookup(*asked, fresh=True, known=both.found)
+        assert [one.address for one in less.found] == ["127.0.0.1"]
+        await resolver.close()
+
+    play(scene)
+
+
 def test_localhost_literals_and_sockets_need_no_name_server(dns):
     dns.silent = True
 

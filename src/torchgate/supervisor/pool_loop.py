@@ -98,7 +98,7 @@ class PoolLoop:
             async with self._lookup_room:
                 try:
                     lookup = await self._resolver.lookup(
-                        name.host, name.port, name.kind, fresh=name.fresh
+                        name.host, name.port, name.kind, fresh=name.fresh, known=name.found
                     )
                 except LookupFailed as failure:
                     self._membership.on_lookup_failed(pool, name, failure)

@@ -42,7 +42,15 @@ class Resolver:
         self._servers = servers
         self._ares = self._channel()
 
-    async def lookup(self, host: str, port: int, kind: str, *, fresh: bool = False) -> Lookup:
+    async def lookup(
+        self,
+        host: str,
+        port: int,
+        kind: str,
+        *,
+        fresh: bool = False,
+        known: Sequence[Found] = (),
+    ) -> Lookup:
         """Look a name up.
 
         Args:
@@ -51,9 +59,11 @@ class Resolver:
             kind: ``name`` or ``srv``.
             fresh: Ask past the cache of answers that still hold, and of names that are not there: c-ares keeps one for
                 each channel, so another channel is made.
+            known: The last answer. What is missing in the new one is asked for once more: half an answer (one family
+                of addresses, some targets of a service) takes nothing away while the other half can't be had.
 
         Raises:
-            LookupFailed: No answer, or none with an address.
+            LookupFailed: No answer, none with an address, or one that lacks what could not be asked for.
         """
         if not is_name(host):
             raise LookupFailed(f"{host!r} is not a host name", gone=False)
@@ -61,8 +71,8 @@ class Resolver:
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_S):
                 if kind == "srv":
-                    return await self._services(ares, host)
-                return await self._addresses(ares, host, port)
+                    return await self._services(ares, host, known)
+                return await self._addresses(ares, host, port, known)
         except TimeoutError:
             raise LookupFailed(f"{host}: no name server answered in time", gone=False) from None
         finally:
@@ -85,7 +95,9 @@ class Resolver:
         """End open questions."""
         await self._ares.close()
 
-    async def _addresses(self, ares: aiodns.DNSResolver, host: str, port: int) -> Lookup:
+    async def _addresses(
+        self, ares: aiodns.DNSResolver, host: str, port: int, known: Sequence[Found]
+    ) -> Lookup:
         try:
             info = await ares.getaddrinfo(
                 host, family=socket.AF_UNSPEC, port=port, type=socket.SOCK_STREAM
@@ -93,6 +105,9 @@ class Resolver:
         except aiodns.error.DNSError as error:
             raise _failed(host, error) from None
         texts = {_text(node.addr[0]) for node in info.nodes}
+        for family in {_family(one.address) for one in known if one.name == host}:
+            if all(_family(text) != family for text in texts):
+                texts |= await _only(ares, host, port, family)
         # A family that this machine has no way to is left out, unless nothing else is there.
         usable = {text for text in texts if self._routed(text)} or texts
         if not usable or len(usable) > MAX_ADDRESSES:
@@ -101,7 +116,9 @@ class Resolver:
         found = tuple(Found(address=text, port=port, name=host) for text in sorted(usable))
         return Lookup(found=found, ttl_s=float(min(ttls)))
 
-    async def _services(self, ares: aiodns.DNSResolver, name: str) -> Lookup:
+    async def _services(
+        self, ares: aiodns.DNSResolver, name: str, known: Sequence[Found]
+    ) -> Lookup:
         try:
             answer = await ares.query_dns(name, "SRV")
         except aiodns.error.DNSError as error:
@@ -116,17 +133,26 @@ class Resolver:
             raise LookupFailed(f"{name}: {len(records)} SRV records", gone=not records)
         hosts = sorted({(one.target, one.port) for one in records})
         lookups = await asyncio.gather(
-            *(self._addresses(ares, host, port) for host, port in hosts), return_exceptions=True
+            *(self._addresses(ares, host, port, known) for host, port in hosts),
+            return_exceptions=True,
         )
         by_host: dict[tuple[str, int], Lookup] = {}
         failures: list[LookupFailed] = []
+        failed: list[str] = []
         for key, lookup in zip(hosts, lookups, strict=True):
             if isinstance(lookup, LookupFailed):
                 failures.append(lookup)
+                failed.append(key[0])
             elif isinstance(lookup, BaseException):
                 raise lookup
             else:
                 by_host[key] = lookup
+        names = {one.name for one in known}
+        for host, failure in zip(failed, failures, strict=True):
+            if (
+                host in names and not failure.gone
+            ):  # the service still has it: its last address is kept
+                raise LookupFailed(f"{name}: {failure.detail}", gone=False)
         if not by_host:
             raise LookupFailed(
                 f"{name}: {failures[0].detail}", gone=all(one.gone for one in failures)
@@ -151,6 +177,28 @@ def _weighed(
             new = msgspec.structs.replace(each, weight=weight, backup=one.priority > best)
             found.setdefault((each.address, each.port), new)
     return tuple(found.values())
+
+
+async def _only(ares: aiodns.DNSResolver, host: str, port: int, family: int) -> set[str]:
+    """Return the addresses of one family, asked for alone; c-ares takes one of two answers for all there is.
+
+    Raises:
+        LookupFailed: It could not be asked for.
+    """
+    try:
+        info = await ares.getaddrinfo(
+            host, family=socket.AddressFamily(family), port=port, type=socket.SOCK_STREAM
+        )
+    except aiodns.error.DNSError as error:
+        failure = _failed(host, error)
+        if failure.gone:
+            return set()
+        raise failure from None
+    return {_text(node.addr[0]) for node in info.nodes}
+
+
+def _family(address: str) -> int:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
 def _text(address: bytes | str) -> str:
