@@ -133,10 +133,36 @@ def test_a_route_for_any_host_gets_what_the_host_of_the_request_says(tmp_path):
     assert one.log == 1.0
     variants = front.by_host[one.by_host]
     assert list(variants) == ["a.example", "*.example"], "the most specific first"
-    assert (variants["a.example"].log, variants["*.example"].log) == (1.0, 0.5)
+    assert (variants["a.example"].log, variants["*.example"].log) == (0.5, 0.5)
     names = [edit.name for edit in front.edits[variants["a.example"].edits].response]
     assert "x-tenant" in names
     assert "x-frame-options" in names
+
+
+@pytest.mark.pain("N18")
+def test_what_a_wildcard_says_is_not_lost_where_a_narrower_host_says_more(tmp_path):
+    text = """\
+        [hosts."*.example".headers.response]
+        set = { x-frame-options = "DENY", x-level = "wide" }
+        [hosts."*.b.example".headers.response]
+        set = { x-level = "narrow" }
+        [hosts."a.b.example".headers.response]
+        add = { x-more = "1" }
+        [routes.r]
+        respond = "x"
+        [routes.s]
+        host = "a.b.example"
+        respond = "x"
+        """
+    front = read(tmp_path, text).front
+    own, any_host = sorted(front.routes, key=lambda one: one.name, reverse=True)
+    at_host = front.by_host[any_host.by_host]["a.b.example"]
+    for index in (own.edits, at_host.edits):
+        assert [(one.kind, one.name, one.value) for one in front.edits[index].response] == [
+            ("set", "x-frame-options", "DENY"),
+            ("set", "x-level", "narrow"),
+            ("add", "x-more", "1"),
+        ]
 
 
 def test_what_no_route_answers_gets_what_listener_and_host_say(tmp_path):
