@@ -89,7 +89,8 @@ def _statuses(value: object) -> tuple[int, ...]:
 
 
 def _new_status(value: object) -> int:
-    return 0 if value == 0 and not isinstance(value, bool) else values.whole(200, 599)(value)
+    found = values.whole(0, 599)(value)
+    return found if found == 0 else values.whole(200, 599)(value)
 
 
 _CAUSES = [cause.value for cause in Cause]

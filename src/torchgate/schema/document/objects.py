@@ -21,7 +21,11 @@ MAX_GATEWAYS = 64
 
 
 def _metrics(value: object) -> Address:
-    return Address("127.0.0.1", -1) if value in ("off", False) else address(value)
+    return (
+        Address("127.0.0.1", -1)
+        if value == "off" or values.maybe_flag(value) is False
+        else address(value)
+    )
 
 
 AddressText = Annotated[
@@ -30,6 +34,7 @@ AddressText = Annotated[
 
 
 def _hsts(value: object) -> str:
+    value = values.maybe_flag(value)
     if isinstance(value, bool):
         return "max-age=63072000; includeSubDomains" if value else ""
     return values.field_value(value)

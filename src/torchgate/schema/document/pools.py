@@ -73,10 +73,11 @@ Retry = table(
 
 
 def _tls(value: Any) -> Any:
-    return {} if value is True else value
+    return {} if values.maybe_flag(value) is True else value
 
 
 def _health(value: Any) -> Any:
+    value = values.maybe_flag(value)
     if isinstance(value, str):
         return {"kind": value}
     if value is False:
@@ -88,11 +89,12 @@ def _health(value: Any) -> Any:
 
 
 def _switch(value: Any) -> Any:
-    return {"enabled": value} if isinstance(value, bool) else value
+    found = values.maybe_flag(value)
+    return {"enabled": found} if isinstance(found, bool) else value
 
 
 def _retry(value: Any) -> Any:
-    return {"attempts": 1} if value is False else value
+    return {"attempts": 1} if values.maybe_flag(value) is False else value
 
 
 _BOOLEAN = {"type": "boolean"}

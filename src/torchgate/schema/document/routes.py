@@ -184,7 +184,7 @@ Rewrite = table("Rewrite", routes.Rewrite)
 
 
 def _true(value: object) -> bool:
-    if value is not True:
+    if values.maybe_flag(value) is not True:
         raise wrong(f"got {values.shown(value)}, expected true", "leave the key out otherwise")
     return True
 

@@ -145,14 +145,21 @@ def full_text(value: object) -> str:
 
 def flag(value: object) -> bool:
     """Return a flag."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, Filled) and value.whole:
-        known = {"true": True, "yes": True, "on": True, "1": True}
-        known |= {"false": False, "no": False, "off": False, "0": False}
-        if value.lower() in known:
-            return known[value.lower()]
+    found = maybe_flag(value)
+    if isinstance(found, bool):
+        return found
     raise wrong(f"got {shown(value)}, expected true or false", _no_text(value, ("true", "false")))
+
+
+_FLAGS = {"true": True, "yes": True, "on": True, "1": True}
+_FLAGS |= {"false": False, "no": False, "off": False, "0": False}
+
+
+def maybe_flag(value: Any) -> Any:
+    """Return a flag for a variable that holds one, and any other value as it is."""
+    if isinstance(value, Filled) and value.whole:
+        return _FLAGS.get(value.lower(), value)
+    return value
 
 
 def _no_text(value: object, words: Collection[str] = ()) -> str:

@@ -75,6 +75,60 @@ def test_a_value_that_is_one_variable_has_the_type_of_its_key(tmp_path):
     )
 
 
+SHORT = """
+[pools.p]
+endpoints = "${A:-10.0.0.1:1,10.0.0.2:2}"
+tls = "${ON}"
+health = "${OFF}"
+outlier = "${OFF}"
+retry = "${OFF}"
+[pools.q]
+endpoints = ["a:1"]
+outlier = "${ON}"
+health = "${H:-http}"
+retry = { statuses = "${S:-502, 503}", attempts = "${N:-3}" }
+timeouts.connect = "${C:-250ms}"
+[routes.r]
+path = "${P:-/a,/b/*}"
+method = "${M:-GET,POST}"
+proxy = { pool = "p", idempotent = "${ON}", upgrades = "${U:-websocket,x}" }
+log = "${L:-0.5}"
+pages = [{ statuses = "${E:-404,5xx}", status = "${Z:-503}", upstream = "${OFF}" }]
+[routes.b]
+builtin = "${ON}"
+path = "/v2/*"
+"""
+
+
+@pytest.mark.parametrize(
+    ("on", "off"), [("true", "false"), ("yes", "no"), ("On", "OFF"), ("1", "0")]
+)
+def test_short_forms_and_lists_keep_their_types_too(tmp_path, on, off):
+    front = read(tmp_path, SHORT, environ={"ON": on, "OFF": off}).front
+    one, other = front.pools
+    assert [endpoint.address for endpoint in one.endpoints] == ["10.0.0.1:1", "10.0.0.2:2"]
+    assert (one.tls is not None, one.health.kind, one.outlier.enabled, one.retry.attempts) == (
+        True, "off", False, 1,
+    )  # fmt: skip
+    assert (other.health.kind, other.outlier.enabled) == ("http", True)
+    assert (other.retry.statuses, other.retry.attempts) == ((502, 503), 3)
+    assert other.timeouts.connect_s == 0.25
+    route = front.routes[0]
+    assert [(path.kind, path.value) for path in route.match.paths] == [
+        ("exact", "/a"),
+        ("prefix", "/b"),
+    ]
+    assert (route.match.methods, route.log) == (("GET", "POST"), 0.5)
+    assert (route.action.idempotent, route.action.upgrades) == (True, ("websocket", "x"))
+    (page,) = front.pages[route.pages]
+    assert (page.statuses[0], page.statuses[-1], page.status, page.upstream) == (
+        404,
+        599,
+        503,
+        False,
+    )
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
