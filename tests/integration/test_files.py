@@ -610,7 +610,7 @@ def test_slow_clients_hold_no_thread(stage, huge):
     assert stage.shared.budget.held < 1024 * 1024
     assert len(clients) == stage.shared.disks.sending
     wait_for(lambda: stage.metric("torchgate_files_sending") == len(clients))
-    assert stage.metric("torchgate_file_cache_bytes") > 10
+    wait_for(lambda: stage.metric("torchgate_file_cache_bytes") > 10)
 
 
 def test_a_client_that_takes_nothing_is_cut_off(tmp_path, root, huge):
