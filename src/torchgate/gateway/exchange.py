@@ -70,31 +70,30 @@ _CANCELLED: Final = ExchangeState.CANCELLED
 class Exchange(LogEntry):
     """One request and its answer.
 
+    What the access log takes of it is explained in `torchgate.observe.logs.LogEntry`.
+
     Attributes:
-        method: Request method, as sent. target: Request target, as sent. path: Path percent-decoded
-            and normalised once (`torchgate.gateway.router.normalise`); routing used this very
-            string. query: Query without its question mark, as sent. headers: Field lines in order,
-            names in lower case, values without surrounding white space. chunks: The body in pieces,
-            complete. size: Bytes of the body. request_id: The client's ``x-request-id``, or ours.
-            accepted_ns: CLOCK_MONOTONIC ns at the request's first byte. model: Model label for log
-            and metrics; set by the router from its route. oip: Whether the route speaks the Open
-            Inference Protocol (errors look different there). params: Immutable data of the route,
-            shared between its requests. head: What framing was read from (None when there was no
-            head to read). client: Address of the client, as text. held: Bytes of the body that the
-            memory budget counts. sent: Bytes of the answer's body. parts: A framed answer, or a
-            part of one, waiting for its turn. keep_alive: Whether the connection may go on after
-            this answer; a handler may clear it. queue_us, compute_us, replica: Set by the handler
-            for the access log; replica is -1 when none was involved. on_cancel: Set by the handler;
-            called once when the client goes away before the answer. status, cause: What was
-            answered; 0 and empty until then. route: What was found for it (`torchgate.gateway.router.Route`).
-            complete: Whether the whole body is here. on_body, on_body_end: Set by a handler that takes
-            the body as it comes. on_drained: Set by the handler; called when the answer's turn has come, or the
-            client takes more of it. awaits_client: Set by a handler that was lent the socket while the client takes no
-            more: limits of slow clients apply. chunked, length: How the answer's end is shown; -1 is an unknown length.
-            total_from_ns: What the total timeout counts from; 0 while it is not counted. upgrading: It may leave
-            HTTP, so nothing behind it is read. foreign_id: The client brought its
-            request id. forwarded: What trusted proxies said; None for nothing. pool,
-            endpoint, attempts, first_byte_us: For the access log, when a pool was asked.
+        target: Request target, as sent.
+        path: Path, percent-decoded and normalised once (`torchgate.wire.target.normalise`); routing used this string.
+        query: Query without its question mark, as sent.
+        headers: Field lines in order, names in lower case, values without surrounding white space.
+        head: What framing was read from; None when there was no head to read.
+        forwarded: What trusted proxies said; None for nothing.
+        accepted_ns: CLOCK_MONOTONIC ns at the request's first byte.
+        total_from_ns: What the total timeout counts from; 0 while it is not counted.
+        route: What was found for it (`torchgate.gateway.router.Route`).
+        oip, params: The route's: its errors are those of the Open Inference Protocol; immutable data for the handler.
+        chunks, complete: The body in pieces, and whether that is all of it.
+        held: Bytes that the memory budget counts for it.
+        on_body, on_body_end: Set by a handler that takes the body as it comes.
+        on_cancel: Set by the handler; called once when the client goes away before the answer.
+        on_drained: Set by the handler; called when the answer's turn has come, or the client takes more of it.
+        awaits_client: Set by a handler that was lent the socket while the client takes no more: limits of slow clients
+            apply.
+        upgrading: It may leave HTTP, so nothing behind it is read.
+        keep_alive: Whether the connection may go on after this answer; a handler may clear it.
+        chunked, length: How the answer's end is shown; -1 is an unknown length.
+        parts: A framed answer, or a part of one, waiting for its turn.
     """
 
     __slots__ = (
@@ -210,11 +209,9 @@ class Exchange(LogEntry):
         Raises:
             RuntimeError: It was answered before.
         """
-        state = self.state
-        if state is not _OPEN:
-            if state is _CANCELLED:
-                return
-            raise RuntimeError(f"answered twice: {self.method!r} {self.target!r}")
+        if self.state is not _OPEN:
+            self._check_gone()
+            return
         self.state = _ANSWERED
         self._let_go()
         self.status = status
@@ -267,9 +264,8 @@ class Exchange(LogEntry):
             RuntimeError: It was answered before.
         """
         if self.state is not _OPEN:
-            if self.state is _CANCELLED:
-                return
-            raise RuntimeError(f"answered twice: {self.method!r} {self.target!r}")
+            self._check_gone()
+            return
         self.state = _STREAMING
         self.status = status
         self._sink.begin_stream(self, content_type, headers)
@@ -304,9 +300,8 @@ class Exchange(LogEntry):
             RuntimeError: It was answered before.
         """
         if self.state is not _OPEN:
-            if self.state is _CANCELLED:
-                return
-            raise RuntimeError(f"answered twice: {self.method!r} {self.target!r}")
+            self._check_gone()
+            return
         self.state = _ANSWERED
         self._let_go()
         self.status = status
@@ -329,9 +324,8 @@ class Exchange(LogEntry):
             RuntimeError: It was answered before.
         """
         if self.state is not _OPEN:
-            if self.state is _CANCELLED:
-                return
-            raise RuntimeError(f"answered twice: {self.method!r} {self.target!r}")
+            self._check_gone()
+            return
         self.state = _STREAMING
         self.status = status
         self.length = length
@@ -413,6 +407,11 @@ class Exchange(LogEntry):
         self.status = status
         self.total_from_ns = 0
         self._sink.switch(self, reason, lines, protocol, peer)
+
+    def _check_gone(self) -> None:
+        """The handler answers what is open no more: it has to be the client that ended it."""
+        if self.state is not _CANCELLED:
+            raise RuntimeError(f"answered twice: {self.method!r} {self.target!r}")
 
     def _let_go(self) -> None:
         """Forget the handler, which keeps us: no cycle is left to the garbage collector."""
