@@ -26,6 +26,7 @@ def test_the_wheel_carries_the_demo_and_the_types(wheel):
     demo = {"digits.py", "digits.safetensors", "digits.json", "index.html", "__init__.py"}
     assert {f"torchgate/demo/{name}" for name in demo} <= names
     assert "torchgate/py.typed" in names
+    assert "torchgate/schema/document/torchgate.schema.json" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 

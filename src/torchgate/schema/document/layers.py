@@ -96,7 +96,9 @@ def _new_status(value: object) -> int:
 _CAUSES = [cause.value for cause in Cause]
 
 _STATUS: dict[str, Any] = values.one_of(
-    {"type": "integer", "minimum": 400, "maximum": 599}, {"enum": ["4xx", "5xx"]}
+    {"type": "integer", "minimum": 400, "maximum": 599},
+    {"enum": ["4xx", "5xx"]},
+    values.VARIABLE,
 )
 
 Page = table(
@@ -111,12 +113,17 @@ Page = table(
             tuple[str, ...],
             values.Parsed(
                 values.many(values.choice(_CAUSES)),
-                values.one_of({"enum": _CAUSES}, {"type": "array", "items": {"enum": _CAUSES}}),
+                values.one_of(
+                    {"enum": _CAUSES},
+                    {"type": "array", "items": {"enum": _CAUSES}},
+                    values.VARIABLE,
+                ),
             ),
         ],
         "content_type": values.FieldValue,
         "status": values.Parsed(
-            _new_status, values.one_of({"type": "integer", "minimum": 0, "maximum": 599})
+            _new_status,
+            values.one_of({"type": "integer", "minimum": 0, "maximum": 599}, values.VARIABLE),
         ),
     },
 )

@@ -97,7 +97,10 @@ def _retry(value: Any) -> Any:
     return {"attempts": 1} if values.maybe_flag(value) is False else value
 
 
-_BOOLEAN = {"type": "boolean"}
+_BOOLEAN = values.one_of({"type": "boolean"}, values.VARIABLE)
+_TRUE = values.one_of({"const": True}, values.VARIABLE)
+_FALSE = values.one_of({"const": False}, values.VARIABLE)
+_KINDS = values.one_of({"enum": ["http", "tcp", "tls", "off", False]}, values.VARIABLE)
 
 Pool = table(
     "Pool",
@@ -108,14 +111,12 @@ Pool = table(
             list[Annotated[Any, Of(Endpoint), Short(_endpoint, values.STRING)]],
             Listed("text", "a table"),
         ],
-        "tls": Annotated[Any, Of(Tls), Short(_tls, {"const": True})] | None,
-        "health": Annotated[
-            Any, Of(Health), Short(_health, {"enum": ["http", "tcp", "tls", "off", False]})
-        ],
+        "tls": Annotated[Any, Of(Tls), Short(_tls, _TRUE)] | None,
+        "health": Annotated[Any, Of(Health), Short(_health, _KINDS)],
         "outlier": Annotated[Any, Of(Outlier), Short(_switch, _BOOLEAN)],
         "limits": Annotated[Any, Of(Limits)],
         "timeouts": Annotated[Any, Of(Timeouts)],
-        "retry": Annotated[Any, Of(Retry), Short(_retry, {"const": False})],
+        "retry": Annotated[Any, Of(Retry), Short(_retry, _FALSE)],
         "allow": Networks,
         "sticky_cookie": values.Token,
         "load_header": values.Token,

@@ -165,7 +165,11 @@ Static = table(
         ),
         "precompressed": values.Parsed(
             values.many(values.choice(_CODINGS)),
-            values.one_of({"type": "array", "items": {"enum": list(_CODINGS)}}),
+            values.one_of(
+                {"enum": list(_CODINGS)},
+                {"type": "array", "items": {"enum": list(_CODINGS)}},
+                values.VARIABLE,
+            ),
         ),
         "types": values.Parsed(_types, {"type": "object", "additionalProperties": values.STRING}),
     },
@@ -234,9 +238,10 @@ class Route(Level):
     respond: Annotated[Any, Of(Respond), short("body")] | None = Field(
         None, description="Answer with this text."
     )
-    builtin: Annotated[bool, values.Parsed(_true, {"const": True})] | None = Field(
-        None, description="Leave it to the built-in paths: models, health, documentation."
-    )
+    builtin: (
+        Annotated[bool, values.Parsed(_true, values.one_of({"const": True}, values.VARIABLE))]
+        | None
+    ) = Field(None, description="Leave it to the built-in paths: models, health, documentation.")
 
     def action(self) -> tuple[str, ...]:
         """Return the keys of the actions that are written."""

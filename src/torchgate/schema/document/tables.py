@@ -185,7 +185,7 @@ def simpler(parts: Iterable[Any], *, is_item: bool) -> tuple[str, ...]:
 
 
 def _in_words(schema: JsonSchema) -> tuple[str, ...]:
-    if not schema:
+    if not schema or schema == values.VARIABLE:
         return ()
     if "anyOf" in schema:
         return tuple(word for one in schema["anyOf"] for word in _in_words(one))

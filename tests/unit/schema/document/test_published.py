@@ -7,6 +7,7 @@ import jsonschema_rs
 import pytest
 import rtoml
 
+from tests.unit.schema.document.test_environment import SHORT
 from torchgate.schema import config, pools, routes
 from torchgate.schema.document.objects import Document
 from torchgate.schema.document.published import SHIPPED, document_schema, schema_text
@@ -51,6 +52,10 @@ def test_a_variable_may_stand_for_any_value():
     VALIDATOR.validate(
         rtoml.loads("[service]\ngateways = '${G}'\n[limits.l]\npipelined = '${P}'\nbody = '${B}'")
     )
+
+
+def test_a_variable_may_stand_for_a_short_form_or_a_list():
+    VALIDATOR.validate(rtoml.loads(SHORT))
 
 
 def test_every_key_of_the_schema_has_a_description():
