@@ -194,6 +194,19 @@ async def test_a_second_try_does_not_rely_on_a_kept_connection():
 
 
 @on_loop
+async def test_the_total_timeout_bounds_all_tries_together():
+    with Origin(never) as one, Origin(never) as two:
+        options = {
+            "retry": {"attempts": 50, "budget_min": 99},
+            "timeouts": {"first_byte_s": 0.2, "total_s": 0.7},
+        }
+        async with UpstreamStage(one, two, **options) as stage:
+            asker = await stage.ask()
+            assert asker.error.cause is Cause.UPSTREAM_TOTAL_TIMEOUT
+            assert 2 <= asker.transfer.attempts <= 4
+
+
+@on_loop
 async def test_one_try_means_one():
     with Origin(close_silently) as one, Origin() as two:
         async with UpstreamStage(one, two, retry={"attempts": 1, "budget_min": 99}) as stage:
