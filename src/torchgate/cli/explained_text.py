@@ -29,6 +29,7 @@ class Printer:
         terminal = sys.stdout.isatty()
         self._console = Console(
             highlight=False,
+            emoji=False,  # :b: is part of an address
             soft_wrap=True,
             no_color=None if terminal else True,
             force_terminal=terminal,

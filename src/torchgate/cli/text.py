@@ -24,7 +24,7 @@ def _console() -> Console:
     from rich.console import Console
 
     # Only colour for words we choose: rich would paint numbers and paths at random.
-    return Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())
 
 
 def _print_failure(console: Console, what: str, hint: str, detail: str) -> None:

@@ -81,6 +81,9 @@ def split(url: str) -> Asked:
     try:
         found = urlsplit(f"{before}://{authority}")
         port, name = found.port, found.hostname or ""
+        if not authority.isascii():  # as browsers and curl send it
+            name = name.encode("idna").decode("ascii")
+            authority = name if port is None else f"{name}:{port}"
     except ValueError as error:
         raise ConfigError(
             f"{url!r} is no URL: {error}", "such as http://api.example.com/v1/x"

@@ -240,6 +240,14 @@ def test_text_for_people_holds_no_escapes_and_names_the_next_step(ask):
     assert "pool = app  (" + line_of('proxy = "app"') + ")" in text
 
 
+def test_a_question_is_shown_as_it_was_written(ask):
+    _, text = ask("http://x:8080/old/:b:", "x-time: 1:100:2", text=True)
+    assert "/old/:b:" in text
+    code, text = ask("a:b:c")
+    assert code == 2
+    assert "'a:b:c' is no URL" in text
+
+
 @pytest.mark.parametrize(
     ("url", "headers", "more"),
     [

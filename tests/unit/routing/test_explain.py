@@ -176,6 +176,10 @@ def test_what_is_sent_is_what_was_typed():
     assert ask("//x").path == "/x"
     assert ask("a.example/x").route.name == "all"
     assert ask("http://a.example/x?y=//z://q").route.name == "all"
+    found = ask("http://b\u00fccher.example:80/pool")
+    assert ("x-forwarded-host", "xn--bcher-kva.example:80") in [
+        (one.name, one.value) for one in found.request_fields
+    ]
     found = ask("http://a.example/x#part")
     assert "#part stays with the client: it is never sent" in found.notes
     sent = {
