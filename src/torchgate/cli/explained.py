@@ -108,7 +108,10 @@ def _question(asked: Asked) -> Question:
         fields.append((name.strip(), value.strip()))
     for what, text in (("-X", asked.method), ("the URL", asked.url)):
         if not text or _is_broken(text):
-            raise ConfigError(f"{what} {text!r} is empty or more than one line")
+            raise ConfigError(
+                f"{what} {text!r} is empty, or holds what can't be sent",
+                "Write it in UTF-8, without control characters.",
+            )
     try:
         client = str(ipaddress.ip_address(asked.client))
     except ValueError:
@@ -123,7 +126,8 @@ def _question(asked: Asked) -> Question:
 
 
 def _is_broken(text: str) -> bool:
-    return "\r" in text or "\n" in text
+    """Whether a text can't be sent or shown: control characters, or bytes that are no UTF-8."""
+    return any((c < " " and c != "\t") or c == "\x7f" or "\ud800" <= c <= "\udfff" for c in text)
 
 
 def builtin(path: str, listener: ListenerConfig, models: Sequence[ModelConfig]) -> Builtin | None:
