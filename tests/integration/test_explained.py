@@ -54,6 +54,9 @@ class Nowhere:
     def text(self, path):
         return ""
 
+    def names(self, path):
+        return ()
+
 
 @pytest.mark.pain("N29")
 @pytest.mark.parametrize(

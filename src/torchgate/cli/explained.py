@@ -69,12 +69,23 @@ class FileOrigins:
 
     def text(self, path: Path) -> str:
         """Return the text written at a path, or empty."""
+        value = self._value(path)
+        return value if isinstance(value, str) else ""
+
+    def names(self, path: Path) -> tuple[str, ...]:
+        """Return the names written at a path, one or a list of them."""
+        value = self._value(path)
+        if isinstance(value, list):
+            return tuple(str(one) for one in value)
+        return (value,) if isinstance(value, str) else ()
+
+    def _value(self, path: Path) -> object:
         value: object = self._sources.tree
         for part in path:
             if not isinstance(value, dict) or part not in value:
-                return ""
+                return None
             value = value[part]
-        return value if isinstance(value, str) else ""
+        return value
 
 
 def report(files: Sequence[str], asked: Asked, *, as_json: bool) -> int:

@@ -45,6 +45,7 @@ class Printer:
         self._route(found)
         self._others(found)
         self._pool(found)
+        self._settings("policies", found.policies)
         self._settings("limits", found.limits)
         self._lines("request", "to the pool", found.request_fields)
         self._lines("response", "to the client, beside those of the body", found.response_fields)

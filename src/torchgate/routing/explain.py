@@ -41,11 +41,13 @@ from torchgate.routing.explain_question import (
 )
 from torchgate.routing.explain_settings import (
     Origins,
+    Path,
     PoolFacts,
     Setting,
     action_settings,
     limit_settings,
     pool_facts,
+    used_policies,
 )
 from torchgate.routing.nearest import Judge, Verdict
 from torchgate.routing.redirects import Location, https_location
@@ -105,6 +107,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         location: Where a redirect leads; empty for others.
         allow: Methods that the answer names; empty for most.
         pool: Of a proxy route.
+        policies: Those of listener, host and route, the outermost level first.
         limits: Limits and timeouts between client and gateway.
         request_fields: Fields of the forwarded request. response_fields: What is known of those of the answer.
         pages: Error pages that stand in for errors, in words.
@@ -125,6 +128,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     location: str = ""
     allow: str = ""
     pool: PoolFacts | None = None
+    policies: tuple[Setting, ...] = ()
     limits: tuple[Setting, ...] = ()
     request_fields: tuple[Line, ...] = ()
     response_fields: tuple[Line, ...] = ()
@@ -412,12 +416,23 @@ class _Explaining:
             made,
             location=answer.location,
             pool=pool,
+            policies=tuple(used_policies(self._levels(name), self._origins)),
             limits=limit_settings(front, listener, route, self._origins),
             request_fields=request,
             response_fields=response_lines(edits.response, subject, own),
             pages=tuple(_page(page) for page in self._pages(inherited)),
             log=inherited.log,
         )
+
+    def _levels(self, route: str) -> Iterable[Path]:
+        """Return the objects whose policies count: listener, hosts from the widest to the exact one, route."""
+        yield ("listeners", self._listener.name)
+        hosts = (one.host for one in self._front.hosts)
+        fitting = [one for one in hosts if best_host(self._host, (one,))]
+        for host in sorted(fitting, key=lambda one: (not one.startswith("*."), len(one))):
+            yield ("hosts", host)
+        if route:
+            yield ("routes", route)
 
     def _pages(self, inherited: Inherited) -> Sequence[msgspec.Struct]:
         return self._front.pages[inherited.pages] if inherited.pages >= 0 else ()

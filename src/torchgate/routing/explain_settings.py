@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -44,6 +44,20 @@ class Origins(Protocol):
     def text(self, path: Path) -> str:
         """Return the text written at a path, or empty when there is none."""
         ...
+
+    def names(self, path: Path) -> tuple[str, ...]:
+        """Return the names written at a path, one or a list of them."""
+        ...
+
+
+def used_policies(levels: Iterable[Path], origins: Origins) -> Iterator[Setting]:
+    """Yield the policies that levels name, each as the level, their names, and where they were written."""
+    for path in levels:
+        where = (*path, "policies")
+        names = origins.names(where)
+        if names:
+            name = ".".join(map(str, path))
+            yield Setting(name=name, value=", ".join(names), origin=origins.origin(where))
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):

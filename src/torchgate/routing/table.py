@@ -14,7 +14,7 @@ deepest wildcard and prefix have labels and segments. `torchgate.routing.ties` f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable
 from typing import Generic, TypeVar
 
 from torchgate.routing.conditions import Conditions, Pairs, Rank, exact_pair, query_parameters
@@ -338,7 +338,7 @@ def suffixes(host: str, labels: int) -> list[str]:
     return found
 
 
-def best_host(host: str, hosts: Mapping[str, object]) -> str:
+def best_host(host: str, hosts: Container[str]) -> str:
     """Return which of some host patterns (exact names, ``*.example.com``) fits a host best; empty for none."""
     if host in hosts:
         return host

@@ -163,6 +163,25 @@ def test_every_header_field_says_where_it_comes_from(ask):
     assert got["x-served-by"][0] == "web"
 
 
+def test_the_policies_of_every_level_are_named(ask, tmp_path):
+    more = """\
+        [policies.wide]
+        log = 0.5
+        [hosts."*.example.com"]
+        policies = "wide"
+        [routes.api]
+        policies = ["wide", "safe"]
+        """
+    (tmp_path / "more.toml").write_text(more)
+    _, found = ask("http://api.example.com:8080/v1/x", files=("t.toml", "more.toml"))
+    assert [(one["name"], one["value"], one["origin"]) for one in found["policies"]] == [
+        ("listeners.web", "safe", line_of('policies = ["safe"]')),
+        ("hosts.*.example.com", "wide", "more.toml:4"),
+        ("routes.api", "wide, safe", "more.toml:6"),
+    ]
+    assert found["log"] == 0.5
+
+
 def test_the_nearest_others_say_what_they_fail_at(ask):
     _, found = ask("http://api.example.com:8080/v1/c")
     others = {one["route"]: one.get("reason") for one in found["others"]}

@@ -33,6 +33,9 @@ class Nowhere:
     def text(self, path):
         return ""
 
+    def names(self, path):
+        return ()
+
 
 def certificate(name, *hosts):
     return CertificateConfig(name=name, chain="", key="", hosts=hosts, not_after_unix_s=30 * DAY_S)
