@@ -235,6 +235,7 @@ def test_a_defect_in_a_handler_is_a_500_without_internals_and_the_rest_goes_on(s
 
 
 @pytest.mark.pain("N02")
+@pytest.mark.interpreted
 def test_a_defect_in_the_access_log_keeps_no_answer_from_its_client(stage, monkeypatch):
     sock = stage.connect(GET)
     assert read_answer(sock).body == b"hello"

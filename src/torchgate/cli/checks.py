@@ -75,10 +75,10 @@ class RoomChecks:
 
     def upstream_tls(self, tls: UpstreamTls) -> None:
         """Judge the files of TLS towards endpoints."""
-        from torchgate.upstream.tls import TlsContexts  # with its library
+        from torchgate.wire.tls_context import make_context  # with its library
 
         try:
-            TlsContexts().get(tls)
+            make_context(tls)
         except ConfigError as error:
             raise ConfigError(f"can't be used: {error.__cause__}", error.hint) from None
 

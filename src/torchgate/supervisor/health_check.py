@@ -20,9 +20,10 @@ from urllib.parse import quote
 
 import httptools
 
-from torchgate.errors import TorchgateError
+from torchgate.errors import ConfigError, TorchgateError
 from torchgate.schema.pools import HealthConfig, PoolConfig, UpstreamTls
 from torchgate.supervisor.member import WatchedMember
+from torchgate.wire.tls_context import make_context
 
 MAX_BODY = 64 * 1024
 """Bytes of an answer that are looked at for the wanted text."""
@@ -32,6 +33,7 @@ _CHUNK = 16 * 1024
 _OWN_LACK = frozenset(
     (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
 )
+_tls_context = functools.lru_cache(maxsize=256)(make_context)  # files are read once
 
 
 class CheckNotMade(TorchgateError):
@@ -83,9 +85,9 @@ async def _talk(member: WatchedMember) -> str:
     pool = member.pool
     tls = pool.tls or (UpstreamTls() if pool.health.kind == "tls" else None)
     try:
-        context = tls_context(tls) if tls is not None else None
-    except OSError as error:
-        return f"the TLS files of the pool can't be used: {error.strerror or error}"
+        context = _tls_context(tls) if tls is not None else None
+    except ConfigError as error:
+        return error.what
     sock = _socket(member)
     try:
         await _reach(member, sock)
@@ -174,22 +176,6 @@ class _Answer:
 
     def _is_fine(self) -> bool:
         return self._parser.get_status_code() in self._health.statuses
-
-
-@functools.lru_cache(maxsize=256)
-def tls_context(tls: UpstreamTls) -> ssl.SSLContext:
-    """Return the context of a pool, made once; files are read then.
-
-    Raises:
-        OSError: A file can't be read, or holds no certificate (`ssl.SSLError`).
-    """
-    context = ssl.create_default_context(cafile=tls.ca or None)
-    if not tls.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if tls.certificate:
-        context.load_cert_chain(tls.certificate, tls.key or None)
-    return context
 
 
 def _socket(member: WatchedMember) -> socket.socket:

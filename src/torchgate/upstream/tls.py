@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ssl
 
-from torchgate.errors import Cause, ConfigError
+from torchgate.errors import Cause
 from torchgate.schema.pools import Member, UpstreamTls
+from torchgate.wire.tls_context import make_context
 
 _WRONG_NAME = frozenset((62, 63, 64))  # X509_V_ERR_HOSTNAME_MISMATCH, EMAIL_, IP_ADDRESS_
 
@@ -27,28 +28,8 @@ class TlsContexts:
         key = (tls.ca, tls.certificate, tls.key, tls.verify)
         context = self._made.get(key)
         if context is None:
-            context = self._made[key] = _make(tls)
+            context = self._made[key] = make_context(tls)
         return context
-
-
-def _make(tls: UpstreamTls) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=tls.ca or None)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"The CA file {tls.ca!r} for upstreams can't be used: {error}") from error
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    if not tls.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if tls.certificate:
-        try:
-            context.load_cert_chain(tls.certificate, tls.key or None)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(
-                f"The client certificate {tls.certificate!r} for upstreams can't be used: {error}"
-            ) from error
-    return context
 
 
 def server_name(tls: UpstreamTls, member: Member) -> str:

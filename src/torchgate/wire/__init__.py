@@ -8,6 +8,7 @@ Read in this order:
 - `body`: what comes behind a head, of requests and answers.
 - `answer`: one answer's head, as strictly.
 - `response`: answers of one upstream connection, heads and bodies.
+- `tls_context`: TLS towards endpoints.
 - `client_hello`: the name a TLS client asks for.
 - `proxy_protocol`: what a proxy in front says about the client.
 - `forwarded`: what proxies say of a client in header fields, and what upstreams are told.
