@@ -12,7 +12,7 @@ objects of `torchgate.schema.routes`. Read in this order:
 - `redirects`: where a redirect leads.
 - `check`: what is wrong with a route by itself.
 - `explain`: what would become of a request; its parts are `explain_question` (what is asked), `nearest` (why a
-  route does not match), `explain_places` (listener, host, certificate), `explain_settings` (actions, pools, limits)
-  and `explain_fields` (header fields).
+  route does not match), `explain_places` (listener, host, certificate), `explain_refusals` (what is decided before
+  anything is asked), `explain_settings` (actions, pools, limits) and `explain_fields` (header fields).
 - `ties`, `overlap`: routes that can't be told apart; whether two patterns can meet.
 """

@@ -11,7 +11,6 @@ import msgspec
 
 from torchgate.errors import ConfigError, RequestError
 from torchgate.routing.explain_fields import (
-    HOPS_COUNTED,
     Line,
     OwnAnswer,
     Subject,
@@ -39,6 +38,7 @@ from torchgate.routing.explain_question import (
     read_head,
     split,
 )
+from torchgate.routing.explain_refusals import Arrival, refusal
 from torchgate.routing.explain_settings import (
     Origins,
     Path,
@@ -206,7 +206,7 @@ class _Explaining:
             host=None if demands is None else host_facts(demands, self._origins),
             notes=(*notes, *self._fragment()),
         )
-        gate = self._gate(made)
+        gate = Arrival(front, self._listener, *asked, self._believed).gate(made.certificate)
         if gate is not None and gate[0] == "handshake-refused":
             return msgspec.structs.replace(made, outcome=gate[0], text=gate[1])
         if gate is not None and gate[0] and head is not UNREAD:
@@ -226,47 +226,6 @@ class _Explaining:
     def _fragment(self) -> Iterable[str]:
         if self._url.fragment:
             yield f"#{self._url.fragment} stays with the client: it is never sent"
-
-    def _gate(self, made: Explanation) -> tuple[str, str] | None:
-        """Return what happens before any route is looked at; its outcome is empty when it goes on from there."""
-        tls = self._listener.tls is not None
-        if tls and made.certificate is None:
-            return "handshake-refused", (
-                "The TLS handshake is refused: no certificate of the listener is valid for "
-                f"{self._name or 'a client that names no host'}, and strict_sni is on."
-            )
-        demands = host_config(self._front, self._bare or self._name)
-        if tls and self._is_misdirected(made, "" if demands is None else demands.client_ca):
-            return "misdirected", (
-                f"421 misdirected: the connection was made for {self._name or 'no name'}, "
-                f"and {self._bare} needs one of its own."
-            )
-        if demands is None:
-            return None
-        believed = self._believed
-        by_https = believed is not None and believed.scheme == b"https"
-        if demands.redirect_https and not tls and not by_https:
-            return "redirect-https", f"308 to https: the host {demands.host} demands it."
-        if demands.client_ca:
-            if not tls:
-                return "client-certificate", (
-                    f"403 client-certificate: the host {demands.host} demands a certificate of the client, "
-                    "and this listener speaks no TLS."
-                )
-            return "", f"The client must show a certificate: the host {demands.host} demands it."
-        return None
-
-    def _is_misdirected(self, made: Explanation, client_ca: str) -> bool:
-        """Whether the host is another's than the connection was made for; see `torchgate.gateway.gate`."""
-        shown = host_config(self._front, self._name)
-        if client_ca != ("" if shown is None else shown.client_ca):
-            return True
-        host = self._bare
-        if not host or (made.certificate is not None and made.certificate.covers):
-            return False
-        if self._name:
-            return host != self._name
-        return ":" not in host and not host.replace(".", "").isdigit()
 
     def _https(self) -> str:
         """Return where a plain request is sent that should be https."""
@@ -358,35 +317,15 @@ class _Explaining:
         methods: Sequence[str],
         more: Sequence[str] = (),
     ) -> Explanation:
-        """Apply what is decided before anything is asked: expectation, method, size of the body."""
-        head = self._head
-        method = self._question.method
-        if head.refusal is not None:
-            text = f"417 {head.refusal}: the only expectation met here is 100-continue."
-            return msgspec.structs.replace(made, outcome="bad-request", text=text)
-        taken = {*methods, *(("HEAD",) if "GET" in methods else ())}
-        allow = ""
-        if taken or more:
-            allow = ", ".join([*sorted({*taken, *more} - {"OPTIONS"}), "OPTIONS"])
-        if allow and method not in taken and method == "OPTIONS":
-            text = f"204: the gateway answers OPTIONS itself; there are {allow}."
-            return msgspec.structs.replace(made, outcome="options", text=text, allow=allow)
-        if allow and method not in taken:
-            text = f"405: {method} is not taken here; there are {allow}."
-            return msgspec.structs.replace(
-                made, outcome="method-not-allowed", text=text, allow=allow
-            )
         limits = self._listener.limits
         if route is not None and route.limits:
             limits = self._front.limits[route.limits]
-        text = ""
-        if head.content_length > limits.body_bytes:
-            text = f"413 body-too-large: the body has {head.content_length} bytes; at most {limits.body_bytes} pass."
-        elif route is not None and isinstance(route.action, ProxyAction):
-            counted = head.values(b"max-forwards") if head.method in HOPS_COUNTED else ()
-            if any(value.isdigit() and int(value[:10]) == 0 for value in counted):
-                text = "405 method-not-allowed: max-forwards is 0, and a gateway is no origin."
-        return msgspec.structs.replace(made, outcome="bad-request", text=text) if text else made
+        proxied = route is not None and isinstance(route.action, ProxyAction)
+        found = refusal(self._head, limits, methods, more, proxied=proxied)
+        if found is None:
+            return made
+        outcome, text, allow = found
+        return msgspec.structs.replace(made, outcome=outcome, text=text, allow=allow)
 
     def _applied(
         self,
