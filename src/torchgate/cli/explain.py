@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from torchgate.cli.serve import Format
+from torchgate.cli.serve import Format, Overlays
 
 
 def explain(
@@ -18,14 +18,7 @@ def explain(
     config: Annotated[
         str, typer.Option("--config", "-c", metavar="FILE", help="Configuration file.")
     ] = "torchgate.toml",
-    overlay: Annotated[
-        list[str],
-        typer.Option(
-            metavar="FILE",
-            help="Laid over the file, by name of object (repeat for more).",
-            show_default="none",
-        ),
-    ] = [],
+    overlay: Overlays = [],
     method: Annotated[
         str, typer.Option("--method", "-X", metavar="METHOD", help="Request method.")
     ] = "GET",

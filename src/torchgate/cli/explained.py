@@ -136,6 +136,10 @@ def _question(asked: Asked) -> Question:
     )
 
 
+_UNKNOWN = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
+"""Methods of which a model that is not served is told as 404."""
+
+
 def _is_broken(text: str) -> bool:
     """Whether a text can't be sent or shown: control characters, or bytes that are no UTF-8."""
     return any((c < " " and c != "\t") or c == "\x7f" or "\ud800" <= c <= "\udfff" for c in text)
@@ -149,7 +153,7 @@ def builtin(path: str, listener: ListenerConfig, models: Sequence[ModelConfig]) 
     if not text:
         return None
     if text.startswith("404"):
-        return Builtin(text=text, there=False)
+        return Builtin(text=text, methods=_UNKNOWN, there=False)
     methods: tuple[str, ...] = ("GET",)
     if path.startswith("/models/"):
         methods = ("GET", "POST")

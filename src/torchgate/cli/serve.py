@@ -39,6 +39,17 @@ class Format(enum.StrEnum):
     json = "json"
 
 
+Overlays = Annotated[
+    list[str],
+    typer.Option(
+        metavar="FILE",
+        help="Laid over the file, by name of object (repeat for more).",
+        show_default="none",
+    ),
+]
+"""The option of commands that read a configuration file."""
+
+
 def serve(
     context: typer.Context,
     targets: Annotated[

@@ -8,21 +8,14 @@ from typing import Annotated
 
 import typer
 
-from torchgate.cli.serve import Format
+from torchgate.cli.serve import Format, Overlays
 
 
 def validate(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="Configuration file.")
     ] = "torchgate.toml",
-    overlay: Annotated[
-        list[str],
-        typer.Option(
-            metavar="FILE",
-            help="Laid over the file, by name of object (repeat for more).",
-            show_default="none",
-        ),
-    ] = [],
+    overlay: Overlays = [],
     format: Annotated[Format, typer.Option(help="How mistakes are written.")] = Format.text,
 ) -> None:
     """Check a configuration file: everything that can be known without starting anything.
