@@ -84,7 +84,10 @@ class Environment:
                 self.wrong.append((path, f"the environment has no variable {name}", hint))
             return found
 
-        filled = Filled(_REFERENCE.sub(replace, text))
+        made = _REFERENCE.sub(replace, text)
+        if not names:  # `$${` only, or a mistake
+            return made
+        filled = Filled(made)
         parts = iter(doubled)
         filled.literal = _REFERENCE.sub(lambda _: next(parts), text)
         filled.variables = tuple(names)

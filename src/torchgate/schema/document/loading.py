@@ -22,6 +22,7 @@ from torchgate.schema.document.files import Files
 from torchgate.schema.document.fronts import Fronts
 from torchgate.schema.document.levels import Levels
 from torchgate.schema.document.mistakes import Path
+from torchgate.schema.document.names import covers
 from torchgate.schema.document.objects import Host, Model
 from torchgate.schema.document.reading import Reading
 from torchgate.schema.document.upstreams import Upstreams
@@ -29,6 +30,8 @@ from torchgate.schema.front import CertificateConfig, FrontConfig, HostConfig, S
 from torchgate.schema.routes import RouteConfig
 from torchgate.schema.serve import ServeConfig
 from torchgate.schema.target import TargetKind, check_name, check_target, parse_target
+
+_DEMANDS = ("client_ca", "identity_headers", "redirect_https")
 
 MAX_TIES = 100
 """Most routes of which a tie with another is told."""
@@ -168,30 +171,33 @@ class _Loading:
             )
 
     def _hosts(self) -> tuple[HostConfig, ...]:
-        found = []
-        seen: dict[str, str] = {}
-        for name, host in self._reading.objects("hosts").items():
-            path: Path = ("hosts", name)
-            other = seen.setdefault(name.lower(), name)
-            if other != name:
+        """Return what is demanded at each host; what it leaves out is as at the next wider one."""
+        made: dict[str, HostConfig] = {}
+        hosts = self._reading.objects("hosts")
+        for given in sorted(hosts, key=lambda one: (not one.startswith("*."), len(one))):
+            name, path = given.lower(), ("hosts", given)
+            if name in made:
+                first = next(one for one in hosts if one.lower() == name)
                 self._reading.wrong(
-                    path, f"is the same host as {other}", "case makes no difference"
+                    path, f"is the same host as {first}", "case makes no difference"
                 )
-            made = self._host(name.lower(), host, path)
+            wider = next(
+                (made[one] for one in reversed(made) if covers(one, name)), HostConfig(host="")
+            )
+            made[name] = self._host(msgspec.structs.replace(wider, host=name), hosts[given], path)
+        return tuple(made.values())
+
+    def _host(self, inherited: HostConfig, host: Host, path: Path) -> HostConfig:
+        said = {name: getattr(host, name) for name in _DEMANDS if name in host.model_fields_set}
+        if "client_ca" in said:
+            said["client_ca"] = self._files.text(said["client_ca"], (*path, "client_ca"))
+        made = msgspec.structs.replace(inherited, **said)
+        if made.client_ca and "client_ca" in said:
             try:
                 self._checks.host(made)
             except ConfigError as error:
                 self._reading.wrong((*path, "client_ca"), error.what, error.hint)
-            found.append(made)
-        return tuple(found)
-
-    def _host(self, name: str, host: Host, path: Path) -> HostConfig:
-        return HostConfig(
-            host=name,
-            client_ca=self._files.text(host.client_ca, (*path, "client_ca")),
-            identity_headers=host.identity_headers,
-            redirect_https=host.redirect_https,
-        )
+        return made
 
     def _certificates(self) -> tuple[CertificateConfig, ...]:
         found = []

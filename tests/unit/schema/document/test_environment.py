@@ -221,3 +221,10 @@ def _mapped(value, change):
     if isinstance(value, dict):
         return {key: _mapped(one, change) for key, one in value.items()}
     return value
+
+
+@pytest.mark.parametrize("key", ["connections_per_client", "body", "header_timeout"])
+def test_a_wrong_value_that_only_looks_like_a_variable_is_a_mistake(tmp_path, key):
+    (said,) = mistakes(tmp_path, f'{ROUTE}[limits.all]\n{key} = "$${{5}}"\n')
+    assert "(from" not in said
+    assert "${5}" in said

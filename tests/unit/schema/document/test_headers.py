@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.certificates import Authority
 from tests.unit.schema.document.reading import mistakes, read
 from torchgate.routing.edits import FieldEdits
 from torchgate.schema.document.inherit import Edit, merge
@@ -163,6 +164,34 @@ def test_what_a_wildcard_says_is_not_lost_where_a_narrower_host_says_more(tmp_pa
             ("set", "x-level", "narrow"),
             ("add", "x-more", "1"),
         ]
+
+
+def test_a_narrower_host_keeps_the_demands_of_the_wider_one(tmp_path):
+    """A host that only adds a header must not lose the client certificates that its wildcard demands."""
+    pem = Authority().pem
+    (tmp_path / "ca.pem").write_text(pem)
+    text = """\
+        [hosts."a.b.example".headers.response]
+        add = { x-more = "1" }
+        [hosts."*.example"]
+        client_ca = "ca.pem"
+        redirect_https = true
+        identity_headers = false
+        [hosts."*.b.example"]
+        redirect_https = false
+        [hosts."open.example"]
+        client_ca = ""
+        [hosts."other.test"]
+        log = 0.5
+        [routes.any]
+        respond = "x"
+        """
+    hosts = {one.host: one for one in read(tmp_path, text).front.hosts}
+    for name, redirects in (("*.example", True), ("*.b.example", False), ("a.b.example", False)):
+        assert (hosts[name].client_ca, hosts[name].redirect_https) == (pem, redirects)
+        assert not hosts[name].identity_headers
+    assert (hosts["open.example"].client_ca, hosts["open.example"].redirect_https) == ("", True)
+    assert (hosts["other.test"].client_ca, hosts["other.test"].redirect_https) == ("", False)
 
 
 def test_what_no_route_answers_gets_what_listener_and_host_say(tmp_path):
