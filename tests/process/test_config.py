@@ -152,6 +152,18 @@ def test_validate_says_the_same_as_serve_and_exits_alike(folder):
     ]
 
 
+@pytest.mark.pain("N17")
+def test_what_the_machine_lacks_is_told_with_its_line(folder):
+    model = '[models.net]\ntarget = "math:sin"\ndevice = "gpx"\n[service]\ndns = "x"\n'
+    (folder / "torchgate.toml").write_text(model)
+    judged = torchgate("validate", cwd=folder)
+    served = torchgate("serve", cwd=folder)
+    assert judged.returncode == served.returncode == 2
+    assert judged.stderr == served.stderr
+    assert "torchgate.toml:3:1: models.net.device: gpx: there is no 'gpx'" in judged.stderr
+    assert "torchgate.toml:5:1: service.dns: got 'x', expected the address" in judged.stderr
+
+
 def test_schema_prints_what_is_shipped(tmp_path):
     from torchgate.schema.document.published import SHIPPED
 

@@ -28,7 +28,7 @@ class Address(msgspec.Struct, frozen=True):
         return f"{host}:{self.port}"
 
 
-_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|([^\[\]:\s]*)):([0-9]{1,5})")
+_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|([A-Za-z0-9._-]*)):([0-9]{1,5})")
 
 
 def address(value: object) -> Address:

@@ -153,6 +153,8 @@ class _Loading:
         found = self._files.absolute(service.spool, path)
         if not os.path.isdir(found):
             self._reading.wrong(path, f"{service.spool} is no folder, expected an existing one")
+        elif not os.access(found, os.W_OK | os.X_OK):
+            self._reading.wrong(path, f"{service.spool} can't be written: permission denied")
         return SpoolConfig(directory=found, max_bytes=service.spool_size)
 
     def _ties(self, routes: Sequence[RouteConfig]) -> None:
