@@ -85,8 +85,8 @@ def _run(transfer: Transfer, until: float) -> int:
 
 
 def _download(sock: socket.socket, transfer: Transfer, block: memoryview) -> None:
-    sock.sendall(f"GET {transfer.path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-    left = transfer.size - len(_read_head(sock))
+    sock.sendall(_head(transfer, "GET", 0))
+    left = transfer.size - len(_read_head(sock, transfer.size))
     while left > 0:
         count = sock.recv_into(block, min(left, BLOCK))
         if not count:
@@ -95,8 +95,7 @@ def _download(sock: socket.socket, transfer: Transfer, block: memoryview) -> Non
 
 
 def _upload(sock: socket.socket, transfer: Transfer, block: memoryview) -> None:
-    head = f"POST {transfer.path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {transfer.size}"
-    sock.sendall(f"{head}\r\n\r\n".encode())
+    sock.sendall(_head(transfer, "POST", transfer.size))
     left = transfer.size
     while left > 0:
         sock.sendall(block[: min(left, BLOCK)])
@@ -112,8 +111,14 @@ def _upload(sock: socket.socket, transfer: Transfer, block: memoryview) -> None:
         raise TransferFailed(f"the origin took {body!r} bytes, not {transfer.size}")
 
 
-def _read_head(sock: socket.socket) -> bytes:
-    """Return what followed the head of a 200."""
+def _head(transfer: Transfer, method: str, size: int) -> bytes:
+    host = f"127.0.0.1:{transfer.port}"  # some servers answer nothing at names they were not told
+    length = f"Content-Length: {size}\r\n" if size else ""
+    return f"{method} {transfer.path} HTTP/1.1\r\nHost: {host}\r\n{length}\r\n".encode()
+
+
+def _read_head(sock: socket.socket, size: int = 0) -> bytes:
+    """Return what followed the head of a 200, which announces ``size`` bytes unless that is 0."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = sock.recv(4096)
@@ -123,4 +128,6 @@ def _read_head(sock: socket.socket) -> bytes:
     head, _, rest = data.partition(b"\r\n\r\n")
     if not head.startswith(b"HTTP/1.1 200"):
         raise TransferFailed(f"answer {head[:80]!r}")
+    if size and b"content-length: %d\r\n" % size not in head.lower() + b"\r\n":
+        raise TransferFailed(f"no body of {size} bytes is announced: {head!r}")
     return rest
