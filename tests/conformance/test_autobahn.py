@@ -113,5 +113,6 @@ def test_every_case_of_the_protocol_ends_as_it_does_without_us(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files of the suite
 def test_large_messages_and_compression_end_as_they_do_without_us(tmp_path):
     assert len(check(tmp_path, LONG)) > 200

@@ -133,7 +133,9 @@ def test_the_schema_for_editors_agrees_with_the_reader(section):
     @given(one_key | written(kind, 1))
     @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def agree(made):
-        assume("${" not in repr(made))  # filled before they are read: the schema takes them anywhere
+        assume(
+            "${" not in repr(made)
+        )  # filled before they are read: the schema takes them anywhere
         table = {**NEEDED.get(section, {}), **made}
         try:
             kind.model_validate(table)

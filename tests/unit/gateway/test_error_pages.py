@@ -11,6 +11,8 @@ from torchgate.gateway.router import Route
 from torchgate.schema.routes import MAX_ERROR_PAGE_BYTES, ErrorPage
 from torchgate.wire.answer import AnswerHead
 
+pytestmark = pytest.mark.interpreted  # its stand-ins are no compiled classes
+
 MISSING = RequestError(Cause.NOT_FOUND, "There is nothing.")
 REFUSED = RequestError(Cause.UPSTREAM_REFUSED, "Nobody there.", retry_after_s=7)
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"

@@ -13,6 +13,8 @@ from torchgate.schema.config import ListenerConfig, ModelConfig
 from torchgate.schema.messages import ConfigureGateway, ModelReady, TextReply
 from torchgate.schema.signature import Batching, Signature
 
+pytestmark = pytest.mark.interpreted  # its stand-ins are no compiled classes
+
 SIGNATURE = Signature(
     name="b",
     platform="pytorch_eager",

@@ -6,8 +6,12 @@ import threading
 import time
 from types import SimpleNamespace
 
+import pytest
+
 from torchgate.observe import logs
 from torchgate.observe.logs import AccessLog
+
+pytestmark = pytest.mark.interpreted  # its stand-ins are no compiled classes
 
 
 def entry(number=0):

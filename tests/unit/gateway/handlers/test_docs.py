@@ -4,8 +4,12 @@ import base64
 import hashlib
 import re
 
+import pytest
+
 from tests.unit.gateway.handlers.recorded import exchange
 from torchgate.gateway.handlers.docs import DocsHandler
+
+pytestmark = pytest.mark.interpreted  # its stand-ins are no compiled classes
 
 
 def page() -> tuple[str, str]:

@@ -11,6 +11,8 @@ from torchgate.schema.config import ListenerConfig
 from torchgate.schema.datatypes import Datatype
 from torchgate.schema.signature import Batching, Dimension, Signature, TensorSpec
 
+pytestmark = pytest.mark.interpreted  # its stand-ins are no compiled classes
+
 
 def spec(datatype: Datatype, *shape: int | str, **more: float) -> TensorSpec:
     return TensorSpec(name="x", datatype=datatype, shape=shape, **more)

@@ -8,6 +8,8 @@ from torchgate.gateway.handlers.predict import MAX_ACCEPT_BYTES, PredictHandler
 from torchgate.schema.config import Limits, ModelConfig
 from torchgate.wire.frames import MAX_META_BYTES, InferMeta, Protocol, ResultMeta
 
+pytestmark = pytest.mark.interpreted  # its stand-ins are no compiled classes
+
 JSON = {"content-type": "application/json"}
 
 

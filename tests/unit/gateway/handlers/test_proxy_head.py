@@ -1,5 +1,6 @@
 """What of a head is passed on: properties that hold for any head."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +10,8 @@ from torchgate.schema.config import Limits
 from torchgate.schema.routes import ProxyAction
 from torchgate.wire.head import parse_head
 from torchgate.wire.target import normalise
+
+pytestmark = pytest.mark.interpreted  # its stand-ins are no compiled classes
 
 NAMES = st.sampled_from(
     [

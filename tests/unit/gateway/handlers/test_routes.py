@@ -10,6 +10,8 @@ from torchgate.schema.config import ListenerConfig, ModelConfig, Page
 from torchgate.schema.messages import TextReply
 from torchgate.schema.signature import Dimension
 
+pytestmark = pytest.mark.interpreted  # its stand-ins are no compiled classes
+
 
 def get(
     made: Context, path: str, method: bytes = b"GET", **listener: object

@@ -13,6 +13,8 @@ from torchgate.schema.document.objects import Document
 from torchgate.schema.document.published import SHIPPED, document_schema, schema_text
 from torchgate.schema.document.tables import key_of
 
+pytestmark = pytest.mark.interpreted  # the examples lie beside the sources
+
 EXAMPLES = sorted((Path(__file__).parent.parent.parent.parent.parent / "examples").glob("*.toml"))
 VALIDATOR = jsonschema_rs.validator_for(document_schema())
 
