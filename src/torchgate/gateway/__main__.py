@@ -30,9 +30,11 @@ def main() -> int:
     gc.set_threshold(
         *GC_THRESHOLDS
     )  # from here on, since a large configuration makes many objects at once
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(link))
-    say.flush(FLUSH_S)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(link))
+    finally:
+        say.flush(FLUSH_S)
     return 0
 
 

@@ -8,6 +8,7 @@ What is refused can be allowed again, network by network, with ``allow`` of the 
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import os
 import socket
@@ -128,13 +129,21 @@ class Guard:
         return False
 
 
+_OWN_LACK = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+
 def is_local(address: str) -> bool:
-    """Return whether an address is one of this machine's: only such can be bound to."""
+    """Return whether an address is one of this machine's: only such can be bound to.
+
+    One that can't be tried for want of descriptors or memory counts as one: the guard does not open.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.bind((address, 0))
-        return True
-    return False
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError as error:
+        return error.errno in _OWN_LACK
+    return True
 
 
 def has_route(address: str) -> bool:

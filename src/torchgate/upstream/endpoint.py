@@ -208,6 +208,7 @@ class Endpoint:
             self.open_until_ns = 0
         if member.name != self.member.name:  # one of two names that led to this address has gone
             self.label, self.authority = _names(member)
+            self._clear_gauges()
             self._meter = None
         self.member = member
         self.sticky = member.token.encode("ascii")
@@ -215,13 +216,16 @@ class Endpoint:
     def let_go(self) -> None:
         """It is no longer in the pool, and its row of the table is somebody else's now."""
         self.retired = True
-        if self._meters is not None and self._meter is not None:
-            self._meters.values[self._meter.in_flight] = 0
-            self._meters.values[self._meter.circuit] = 0
+        self._clear_gauges()
         if self._shared:
             self._column[self._cell] = 0
             self._shared = False
         self._loads = _NO_LOADS
+
+    def _clear_gauges(self) -> None:
+        if self._meters is not None and self._meter is not None:
+            self._meters.values[self._meter.in_flight] = 0
+            self._meters.values[self._meter.circuit] = 0
 
     def _count(self, outcome: Outcome, meters: PoolMeters) -> None:
         meter = self._meter

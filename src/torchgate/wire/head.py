@@ -40,7 +40,8 @@ MAX_HOST_BYTES = 261
 """A name of 255 characters (RFC 1035 section 2.3.4) and a port."""
 
 KEPT_HEADS = 512
-"""Entries of a `HeadTable`; and as many with credentials; bounds its memory to about 8 MiB."""
+"""Entries of each table of a `HeadTable`: heads and field lines, those with credentials apart. Mostly under 2 MiB in all;
+clients that try can make it 32 MiB (2,048 entries of 100 short fields)."""
 
 KEPT_HEAD_BYTES = 2048
 """Longer heads are parsed each time."""

@@ -48,7 +48,9 @@ class RequestReader(BodyReader):
             known = self._table.known(buffer)
             if known is not None:  # one head and nothing else, seen before
                 self._scanned = 0
-                self._at = size
+                self.buffer = (
+                    b""  # let go of now: connections idle for long, and heads hold secrets
+                )
                 self._begin_body(known)
                 return known
         if buffer[at] == 13 and buffer.startswith(b"\r\n", at):
@@ -71,7 +73,11 @@ class RequestReader(BodyReader):
         self._scanned = 0
         self._skipped = False
         head = self._table.parse(buffer[at:end] if at or end < len(buffer) else buffer)
-        self._at = end
+        if end == size:
+            self.buffer = b""
+            self._at = 0
+        else:
+            self._at = end
         self._begin_body(head)
         return head
 

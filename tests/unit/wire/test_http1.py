@@ -160,6 +160,19 @@ def test_repeated_heads_are_parsed_once_and_those_with_secrets_are_let_go_of():
     assert table.parse(plain) is kept
 
 
+def test_a_head_that_was_read_is_let_go_of():
+    """A kept connection must not hold its last head, which may have credentials, for as long as it is idle."""
+    reader = RequestReader(HeadTable(Limits()))
+    raw = b"GET / HTTP/1.1\r\n" + HOST + SECRET + b"\r\n"
+    for _ in range(2):  # parsed, then remembered
+        reader.feed(raw)
+        assert reader.read_head() is not None
+        assert reader.buffer == b""
+    reader.feed(raw + raw[:5])
+    assert reader.read_head() is not None
+    assert reader.buffered == 5
+
+
 def test_field_lines_are_parsed_once_for_all_targets():
     table = HeadTable(Limits())
     for lines in (HOST, HOST + SECRET):

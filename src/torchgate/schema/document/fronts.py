@@ -13,7 +13,7 @@ from torchgate.schema.document.files import Files
 from torchgate.schema.document.inherit import NOTHING, Merger, Said
 from torchgate.schema.document.levels import Levels
 from torchgate.schema.document.mistakes import Path
-from torchgate.schema.document.names import covers, host_name
+from torchgate.schema.document.names import covers, host_name, wider
 from torchgate.schema.document.reading import Reading
 from torchgate.schema.document.routes import ACTIONS, Route, field_matches
 from torchgate.schema.routes import (
@@ -183,15 +183,15 @@ class Fronts:
         """Return the host object that a route's host falls under, or empty."""
         if not host or not self._hosts:
             return ""
-        return next((one for one in self._by_rank if covers(one, host)), "")
+        return next((one for one in (host, *wider(host)) if one in self._hosts), "")
 
     def _at(self, host: str) -> tuple[Said, ...]:
         """Return what a host object and the wider ones that cover it say, the widest first."""
         if not host:
             return ()
         if host not in self._said_at:
-            wider = (one for one in reversed(self._by_rank) if covers(one, host))
-            self._said_at[host] = tuple(self._hosts[one] for one in wider)
+            said = [self._hosts[one] for one in (host, *wider(host)) if one in self._hosts]
+            self._said_at[host] = tuple(reversed(said))
         return self._said_at[host]
 
     def _inherited(self, listener: str, host: str, own: Said) -> Inherited:

@@ -22,7 +22,7 @@ from torchgate.schema.document.files import Files
 from torchgate.schema.document.fronts import Fronts
 from torchgate.schema.document.levels import Levels
 from torchgate.schema.document.mistakes import Path
-from torchgate.schema.document.names import covers
+from torchgate.schema.document.names import wider
 from torchgate.schema.document.objects import Host, Model
 from torchgate.schema.document.reading import Reading
 from torchgate.schema.document.upstreams import Upstreams
@@ -183,10 +183,8 @@ class _Loading:
                 self._reading.wrong(
                     path, f"is the same host as {first}", "case makes no difference"
                 )
-            wider = next(
-                (made[one] for one in reversed(made) if covers(one, name)), HostConfig(host="")
-            )
-            made[name] = self._host(msgspec.structs.replace(wider, host=name), hosts[given], path)
+            above = next((made[one] for one in wider(name) if one in made), HostConfig(host=""))
+            made[name] = self._host(msgspec.structs.replace(above, host=name), hosts[given], path)
         return tuple(made.values())
 
     def _host(self, inherited: HostConfig, host: Host, path: Path) -> HostConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from torchgate.schema.document import values
 from torchgate.schema.document.wrongs import alternative, wrong
@@ -50,6 +51,14 @@ def covers(pattern: str, host: str) -> bool:
     if pattern == host:
         return True
     return pattern.startswith("*.") and host.endswith(pattern[1:]) and host != pattern
+
+
+def wider(host: str) -> Iterator[str]:
+    """Yield the wildcards that a host (a name or a wildcard) falls under, the narrowest first."""
+    rest = host.removeprefix("*.")
+    while "." in rest:
+        rest = rest.partition(".")[2]
+        yield f"*.{rest}"
 
 
 def method(value: object) -> str:
