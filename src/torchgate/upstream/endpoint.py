@@ -58,6 +58,7 @@ class Endpoint:
     __slots__ = (
         "_cell",
         "_column",
+        "_fade",
         "_first",
         "_judge",
         "_last",
@@ -134,8 +135,11 @@ class Endpoint:
         self._shared = table is not None and table.gateways > 1
         self._column = table.outstanding if table is not None else memoryview(b"")
         self._loads: memoryview[float] = _NO_LOADS
+        self._fade = 1.0  # of a reported load, in a second without requests
         if table is not None and reports:
             self._loads = table.loads
+            # Every gateway that asked nothing takes its part: one of them alone must not undo what others were told.
+            self._fade = (1.0 - _PEAK_SHARE) ** (1.0 / table.gateways)
         self._first = member.slot * MAX_GATEWAYS
         self._last = self._first + (table.gateways if table is not None else 0)
         self._cell = table.cell(member.slot) if table is not None else 0
@@ -199,7 +203,7 @@ class Endpoint:
         if self._seen == self.requests:
             self.time_us *= 1.0 - _PEAK_SHARE
             if self._loads and self._loads[self.member.slot]:
-                self._loads[self.member.slot] *= 1.0 - _PEAK_SHARE
+                self._loads[self.member.slot] *= self._fade
         self._seen = self.requests
 
     def follow(self, member: Member) -> None:

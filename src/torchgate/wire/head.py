@@ -34,14 +34,27 @@ _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.%]++\]|[A-Za-z0-9._~!$&'()*+,;=%-]++)(?::
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*+)(.*)")
 _DIGITS = re.compile(rb"[0-9]{1,18}")  # an Int64 at most; the policy is Limits.body_bytes
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
-_SECRETS = frozenset((b"authorization", b"cookie", b"proxy-authorization", b"x-api-key"))
+_SECRETS = frozenset(
+    (
+        b"api-key",
+        b"authorization",
+        b"cookie",
+        b"private-token",
+        b"proxy-authorization",
+        b"x-access-token",
+        b"x-api-key",
+        b"x-auth-token",
+    )
+)
 
 MAX_HOST_BYTES = 261
 """A name of 255 characters (RFC 1035 section 2.3.4) and a port."""
 
 KEPT_HEADS = 512
-"""Entries of each table of a `HeadTable`: heads and field lines, those with credentials apart. Mostly under 2 MiB in all;
-clients that try can make it 32 MiB (2,048 entries of 100 short fields)."""
+"""Entries of each table of a `HeadTable`: heads and field lines, those with credentials apart.
+
+Mostly under 2 MiB in all; clients that try can make it 32 MiB (2,048 entries of 100 short fields).
+"""
 
 KEPT_HEAD_BYTES = 2048
 """Longer heads are parsed each time."""
